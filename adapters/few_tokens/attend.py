@@ -140,10 +140,9 @@ class Attend:
 
 def cut_of(programs: int, head_dim: int, gpu: Gpu) -> Cut:
     """For so many programs, if positions were not split."""
+    cut = SMALL_HEADS if head_dim <= SMALL_HEAD_DIM else LARGE_HEADS
     if PROCESSORS_OF_FEW * programs <= gpu.num_processors:
         cut = FEW
-    else:
-        cut = SMALL_HEADS if head_dim <= SMALL_HEAD_DIM else LARGE_HEADS
     return evolve(cut, block=min(cut.block, MOST_KEYS // head_dim))
 
 

@@ -140,6 +140,7 @@ def block_kernel(
     DEPTH: tl.constexpr,
     SPLITS: tl.constexpr,
     TURNS: tl.constexpr,
+    FLIPS: tl.constexpr,
     AHEAD: tl.constexpr,
     SQUARES: tl.constexpr,
     BIAS: tl.constexpr,
@@ -157,6 +158,7 @@ def block_kernel(
         DEPTH: columns at a time.
         SPLITS: how many programs share the columns of a tile.
         TURNS: whether programs take several tiles; SPLITS is then 1, and nothing is added to.
+        FLIPS: whether tensor cores get tokens first: reading less, if there are far more rows.
         AHEAD: as for `matrix_kernel`, of each program's own columns.
 
     The others are those of `matrix_kernel`.
@@ -183,7 +185,7 @@ def block_kernel(
     # Places beyond the last token take others once more: one and the same would be a jam.
     token = (place % num_tokens + 1) * every - 1
     tokens = x_ptr + token[None, :] * x_stride + column[:, None]
-    acc = tl.zeros((ROWS, TOKENS), tl.float32)
+    acc = tl.zeros((TOKENS, ROWS) if FLIPS else (ROWS, TOKENS), tl.float32)
     if TURNS:
         tl.static_assert(SPLITS == 1 and not ADD)
         if SQUARES > 0:
@@ -194,31 +196,35 @@ def block_kernel(
             tile = first_tile + step // steps * tl.num_programs(0)
             start = step % steps * DEPTH
             there = column < size - start
-            real = there[None, :]
-            if TAKEN < ROWS:
-                real &= taken[:, None]
+            real = there[None, :] & taken[:, None]
             there_ptr = weight_ptr + (tile.to(tl.int64) * PER_TILE * size + start)
             weight = tl.load(there_ptr + lines + column[None, :], mask=real, other=0.0)
             x = tl.load(tokens + start, mask=there[:, None], other=0.0)
-            acc = tl.dot(weight, x, acc)
+            if FLIPS:
+                acc = tl.dot(tl.trans(x), tl.trans(weight), acc)
+            else:
+                acc = tl.dot(weight, x, acc)
             if start + DEPTH >= size:
                 rows = rows_of_tile(tile, num_rows, ROWS, TAKEN, GATE)
                 finish(
-                    acc, beside, tile, rows, bias_ptr, out_ptr, out_stride, scaled_ptr,
-                    squares_ptr, squares_stride, size, num_tokens, eps, TOKENS, ROWS, TAKEN,
-                    SQUARES, BIAS, GATE, ADD,
+                    tl.trans(acc) if FLIPS else acc, beside, tile, rows, bias_ptr, out_ptr,
+                    out_stride, scaled_ptr, squares_ptr, squares_stride, size, num_tokens, eps,
+                    TOKENS, ROWS, TAKEN, SQUARES, BIAS, GATE, ADD,
                 )  # fmt: skip
-                acc = tl.zeros((ROWS, TOKENS), tl.float32)
+                acc = tl.zeros_like(acc)
     else:
         weights += column[None, :]
         for start in tl.range(first, tl.minimum(first + per_split, size), DEPTH):
             there = column < size - start
-            real = there[None, :]
-            if TAKEN < ROWS:
-                real &= taken[:, None]
+            real = there[None, :] & taken[:, None]
             weight = tl.load(weights + start, mask=real, other=0.0)
             x = tl.load(tokens + start, mask=there[:, None], other=0.0)
-            acc = tl.dot(weight, x, acc)
+            if FLIPS:
+                acc = tl.dot(tl.trans(x), tl.trans(weight), acc)
+            else:
+                acc = tl.dot(weight, x, acc)
+        if FLIPS:
+            acc = tl.trans(acc)
         if SPLITS > 1:
             inside = tl.arange(0, ROWS)[:, None] * TOKENS + place[None, :]
             parts_ptr += first_tile * (SPLITS * ROWS * TOKENS) + inside

@@ -90,10 +90,12 @@ class Block:
 
 NARROW = Block(rows=64, depth=128, warps=4, stages=7)
 SHORT = Block(rows=64, depth=64, warps=4, stages=14)
+ADDED = Block(rows=64, depth=128, warps=4, stages=5)
 WIDE = Block(rows=128, depth=128, warps=8, stages=4)
-TALL = Block(rows=256, depth=64, warps=8, stages=5)
+TALL = Block(rows=256, depth=64, warps=4, stages=4)
 """Tall ones are for matrices with a tile half as tall for each processor and more: tokens are read
-for fewer tiles. `SHORT` and `TALL` are for many tokens, which take as long to read as weights."""
+for fewer tiles. `SHORT`, `TALL` and, for what is added to hidden states, `ADDED` are for many
+tokens, which take as long to read as weights."""
 
 MANY_TOKENS = 64
 SHARE = 16
@@ -162,7 +164,8 @@ def _matrix(num_tokens: int, num_rows: int, gpu: Gpu) -> Tiling:
 def _block(num_tokens: int, weight: Tensor, gpu: Gpu, *, add: bool) -> Tiling:
     num_rows, size = weight.shape
     processors = gpu.num_processors
-    block, *taller = (SHORT, WIDE, TALL) if num_tokens >= MANY_TOKENS else (NARROW, WIDE)
+    many = (ADDED if add else SHORT, WIDE, TALL)
+    block, *taller = many if num_tokens >= MANY_TOKENS else (NARROW, WIDE)
     for one in taller:
         if num_rows // block.rows > processors and num_rows % one.rows == 0:
             block = one
@@ -178,6 +181,7 @@ def _block(num_tokens: int, weight: Tensor, gpu: Gpu, *, add: bool) -> Tiling:
         "DEPTH": block.depth,
         "SPLITS": num_splits,
         "TURNS": num_turns > 1,
+        "FLIPS": block is TALL,
         "AHEAD": BLOCK_AHEAD if gpu.prefetches else 0,
         "num_warps": block.warps,
         "num_stages": _stages(block, num_tokens, gpu, takes_turns=num_turns > 1),
@@ -188,10 +192,7 @@ def _block(num_tokens: int, weight: Tensor, gpu: Gpu, *, add: bool) -> Tiling:
 
 def _num_splits(num_each: int, most: int) -> int:
     """A power of two; there are processors for `num_each` programs of every tile."""
-    num_splits = 1
-    while 2 * num_splits <= min(num_each, most):
-        num_splits *= 2
-    return num_splits
+    return 1 << max(min(num_each, most), 1).bit_length() - 1
 
 
 def _even_share(num_rows: int, most_rows: int, most_tiles: int) -> int:

@@ -34,6 +34,7 @@ SIZES: dict[str, Any] = {
     "WIDE": tiling.Block(rows=32, depth=16, warps=8, stages=4),
     "TALL": tiling.Block(rows=64, depth=16, warps=8, stages=4),
     "SHORT": tiling.Block(rows=16, depth=16, warps=4, stages=3),
+    "ADDED": tiling.Block(rows=16, depth=32, warps=4, stages=3),
     "MANY_TOKENS": 32,
     "LEAST_DEPTH": 16,
 }
