@@ -25,13 +25,15 @@ REPEAT = tl.constexpr("""{
 }""")
 """What `_repeated` does: few tokens were seen, and most lanes have nothing to do."""
 
-LOOK_UP = tl.constexpr("""{
+_LOOK_UP = """{{
     .reg .pred is; .reg .u64 place;
-    mov.u32 $0, 0;
+    mov.u32 $0, $4;
     setp.ne.s32 is, $2, 0;
-    mad.wide.s32 place, $1, 4, $3;
-    @is ld.global.b32 $0, [place];
-}""")
+    mad.wide.s32 place, $1, {}, $3;
+    @is ld.global.{} $0, [place];
+}}"""
+BYTES = tl.constexpr(_LOOK_UP.format(1, "u8"))
+WORDS = tl.constexpr(_LOOK_UP.format(4, "b32"))
 
 
 @triton.jit
@@ -97,7 +99,9 @@ def adjusted(call, row, logits, ids, seen, changed):
         if penalties.repetition != 1.0:
             logits = _repeated(logits, seen | occurrences, penalties)
         if (penalties.frequency != 0.0) | (penalties.presence != 0.0):
-            occurrences += _occurrences(call, row, ids, seen)
+            slot = request_slot(call, row.request)
+            counts = call.counts.output_counts + slot * call.counts.stride
+            occurrences += look_up(WORDS, counts, ids, seen != 0, 0)
             counted = penalties.frequency * occurrences.to(tl.float32)
             logits -= tl.where(occurrences > 0, counted, 0.0)
             logits -= tl.where(occurrences > 0, penalties.presence, 0.0)
@@ -121,21 +125,23 @@ def _beside(logits, seen):
 
 
 @triton.jit
-def _occurrences(call, row, ids, seen):
-    """How often seen tokens occur in the output; a load would move them to other registers."""
-    counts = call.counts.output_counts + request_slot(call, row.request) * call.counts.stride
+def look_up(KIND: tl.constexpr, table, number, wanted, OTHER: tl.constexpr):
+    """Bytes or words by number where wanted, int32, in registers of threads that hold the numbers.
+
+    What a load brings may lie with others. They hand it over before anything else is loaded.
+    """
     if INTERPRETED:
-        occurrences = tl.load(counts + ids, mask=seen != 0, other=0)
+        found = tl.load(table + number, mask=wanted, other=OTHER).to(tl.int32)
     else:
-        occurrences = tl.inline_asm_elementwise(
-            LOOK_UP,
-            "=&r,r,r,l",
-            [ids, seen, counts.to(tl.int64)],
+        found = tl.inline_asm_elementwise(
+            KIND,
+            "=&r,r,r,l,r",
+            [number, wanted.to(tl.int32), table.to(tl.int64), OTHER],
             dtype=tl.int32,
             is_pure=True,
             pack=1,
         )
-    return occurrences
+    return found
 
 
 @triton.jit

@@ -4,23 +4,13 @@ import triton
 import triton.language as tl
 
 from ...core.race import BLOCK_SIZE
-from .adjust import adjusted, changed, seen
+from .adjust import BYTES, adjusted, changed, look_up, seen
 from .random_bits import INTERPRETED
 from .rows import request_slot
 
 BLOCK = tl.constexpr(BLOCK_SIZE)
 NEVER = tl.constexpr(float("-inf"))
 LOG2_E = tl.constexpr(1.4426950408889634)
-
-LOAD_BYTE = tl.constexpr("""{
-    .reg .pred is; .reg .u64 place;
-    setp.ne.s32 is, $2, 0;
-    cvt.s64.s32 place, $1;
-    add.s64 place, place, $3;
-    mov.u32 $0, $4;
-    @is ld.global.u8 $0, [place];
-}""")
-"""What `_has_bit` does. A tensor's load would choose other threads, and wait to hand bytes over."""
 
 
 @triton.jit
@@ -104,30 +94,16 @@ def raw_logits(call, row, ids):
 def is_allowed(call, row, ids):
     """Whether a target's row allows tokens, any shape; so it is outside the vocabulary."""
     inside = (ids < call.target.vocab_size) & (row.mask >= 0)
-    return _has_bit(_mask_bytes_of(call, row), ids, inside, 255)
+    byte = look_up(BYTES, _mask_bytes_of(call, row), ids >> 3, inside, 255)
+    return (byte >> (ids & 7)) & 1 != 0
 
 
 @triton.jit
 def is_seen(call, row, ids):
-    """Whether a target's row has seen tokens of the vocabulary's blocks, any shape."""
-    return _has_bit(seen_bytes_of(call, row.request), ids, ids < call.scratch.num_blocks * BLOCK, 0)
-
-
-@triton.jit
-def _has_bit(bytes_at, ids, inside, OTHER: tl.constexpr):
-    """Whether the bits of tokens are set, in the registers of threads that hold the ids."""
-    if INTERPRETED:
-        byte = tl.load(bytes_at + (ids >> 3), mask=inside, other=OTHER).to(tl.int32)
-    else:
-        byte = tl.inline_asm_elementwise(
-            LOAD_BYTE,
-            "=&r,r,r,l,r",
-            [ids >> 3, inside.to(tl.int32), bytes_at.to(tl.int64), OTHER],
-            dtype=tl.int32,
-            is_pure=True,
-            pack=1,
-        )
-    return (byte >> (ids & 7)) & 1 != 0
+    """1 where a target's row has seen tokens of the vocabulary's blocks, any shape: int32."""
+    inside = ids < call.scratch.num_blocks * BLOCK
+    byte = look_up(BYTES, seen_bytes_of(call, row.request), ids >> 3, inside, 0)
+    return (byte >> (ids & 7)) & 1
 
 
 @triton.jit
@@ -139,7 +115,6 @@ def group_mask(call, row, group):
 
 @triton.jit
 def _mask_bytes_of(call, row):
-    """Where the bytes of a row's mask are, each of 8 tokens."""
     words = call.masks.words + row.mask * call.masks.stride
     return words.to(tl.pointer_type(tl.uint8), bitcast=True)
 

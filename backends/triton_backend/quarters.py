@@ -68,41 +68,36 @@ def law_quarters(call, row, block):
 
 
 @triton.jit
-def few_quarters(call, row, block):
-    """The same of few blocks, however threads hold tokens: a byte of marks is loaded for each."""
-    return _marked_quarters(call, row, block, row_quarters(call, row, block))
-
-
-@triton.jit
 def target_quarters(call, row, block):
-    """The same of a target's row."""
+    """The same of few blocks of a target's row."""
     target = call.target
     quarters = _quarters(
         target_row(call, row), target.inverse_map, target.vocab_size, quarter_ids(block)
     )
-    return _marked_quarters(call, row, block, quarters)
+    return few_quarters(call, row, block, quarters)
 
 
 @triton.jit
-def _marked_quarters(call, row, block, quarters):
+def few_quarters(call, row, block, quarters):
+    """The same from logits as they came: marks are looked up for each, whoever holds it."""
     ids = quarter_ids(block)
     within = changed(call, row, tl.min(block, 0) * BLOCK, (tl.max(block, 0) + 1) * BLOCK)
     first, second, third, fourth = quarters
     return (
-        _marked_quarter(call, row, first, ids, within),
-        _marked_quarter(call, row, second, ids + QUARTER, within),
-        _marked_quarter(call, row, third, ids + 2 * QUARTER, within),
-        _marked_quarter(call, row, fourth, ids + 3 * QUARTER, within),
+        _few_quarter(call, row, first, ids, within),
+        _few_quarter(call, row, second, ids + QUARTER, within),
+        _few_quarter(call, row, third, ids + 2 * QUARTER, within),
+        _few_quarter(call, row, fourth, ids + 3 * QUARTER, within),
     )
 
 
 @triton.jit
-def _marked_quarter(call, row, logits, ids, within):
+def _few_quarter(call, row, logits, ids, within):
     if call.adjust.bias_ids is not None or call.adjust.repetition is not None:
         if row.is_draft == 0:
             flags = ids * 0
             if call.adjust.repetition is not None:
-                flags = is_seen(call, row, ids).to(tl.int32)
+                flags = is_seen(call, row, ids)
             logits = adjusted(call, row, logits, ids, flags, within)
     if call.masks.words is not None:
         logits = masked(logits, is_allowed(call, row, ids))

@@ -10,7 +10,7 @@ from ..adjust import NOWHERE
 from ..arguments import opened
 from ..device import let_next_stage_start, wait_for_stage_before
 from ..logits import NEVER
-from ..quarters import as_one, few_quarters
+from ..quarters import as_one, few_quarters, row_quarters
 from ..queue import forget_rounds, open_first
 from ..records import (
     ROW_MAX,
@@ -93,7 +93,9 @@ def settle(call, row, recipe, largest, units, row_max):
     kept = most * 0
     if settled:
         block = flagged(reached, call.scratch.num_blocks, FEW)
-        first, second, third, fourth = few_quarters(call, row, block)
+        first, second, third, fourth = few_quarters(
+            call, row, block, row_quarters(call, row, block)
+        )
         logits = as_one((first, second, third, fourth))
         logits = tl.where(logits >= bound, logits, NEVER)
         keys = as_key(logits, KEY_SHIFT)
