@@ -1,7 +1,7 @@
 """Where a run took place: the kind of device, the driver, the versions that matter."""
 
 import platform
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 
 import torch
 from torch.utils.collect_env import run, run_and_read_all
@@ -18,11 +18,5 @@ def describe(device: torch.device) -> dict[str, str]:
         # A line for each device.
         about["driver"] = (run_and_read_all(run, _ASK_DRIVER) or "unknown").split("\n")[0]
         about["cuda"] = str(torch.version.cuda)
-    return about | {name: _version(name) for name in PACKAGES}
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
+    installed = {one.name: one.version for one in distributions()}
+    return about | {name: installed.get(name, "not installed") for name in PACKAGES}
