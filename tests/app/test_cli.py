@@ -201,7 +201,8 @@ def test_help_is_there_without_torch_and_names_every_policy_and_backend(acceptor
         "import sys\nfrom acceptor.app.cli import main\n"
         "try: main(['--help'])\nfinally: print('torch' in sys.modules)"
     )
-    assert run_python("-c", program).stdout.endswith("False\n")
+    command = [sys.executable, "-c", program]
+    assert subprocess.run(command, capture_output=True, check=False).stdout.endswith(b"False\n")
     code, _, err = acceptor()
     assert (code, "generate" in err) == (2, True)
     _, out, _ = acceptor("generate", "--help")
@@ -230,7 +231,11 @@ def test_so_does_one_that_comes_before_the_command(monkeypatch: pytest.MonkeyPat
 def test_the_module_runs_as_a_program_and_a_closed_pipe_ends_it_quietly() -> None:
     command = [sys.executable, "-m", "acceptor.app.cli", *QUICK, "--max-tokens", "100"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -269,12 +274,3 @@ def test_no_text_is_lost_in_a_pipe(
     monkeypatch.setenv("COLUMNS", columns)
     new_console().print("ROMEO: [b]Come")
     assert capsys.readouterr().out.split() == ["ROMEO:", "[b]Come"]
-
-
-def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -106,10 +105,6 @@ def test_listeners_hear_what_step_returns(pair: Pair) -> None:
     assert heard[-1].result is not None
 
 
-def _generate(engine: Engine, request: GenerationRequest, _: Progress) -> None:
-    engine.generate([request])
-
-
 class WordlessError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
@@ -169,7 +164,11 @@ def test_an_interrupt_in_a_listener_loses_nothing(pair: Pair) -> None:
 
 def test_a_listener_may_take_no_step(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     engine, fit = engine_of(pair), ask(1, seed=1, max_tokens=9)
-    bad = engine.add_request(fit, on_progress=partial(_generate, engine, fit))
+
+    def take_steps(_: Progress) -> None:
+        engine.generate([fit])
+
+    bad = engine.add_request(fit, on_progress=take_steps)
     good = engine.add_request(fit)
     ends = {p.request_index: p.result for p in run(engine) if p.result is not None}
     assert ends[bad].finish_reason is FinishReason.CANCELLED
