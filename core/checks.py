@@ -89,12 +89,14 @@ def known_device(name: torch.device | str) -> torch.device:
         device = torch.device(name)
     except (RuntimeError, TypeError):
         raise InvalidInputError(f"device: expected cpu or cuda, got {name!r}") from None
+    if device.type == "cpu":
+        # There is one, whatever its number.
+        return torch.device("cpu")
     count = torch.cuda.device_count() if device.type == "cuda" else 1
     # Torch wraps large numbers around to negative ones.
     if not 0 <= (device.index or 0) < count:
         raise UnavailableError(f"device: expected one of {count} CUDA devices, got {device}")
-    # There is one CPU, whatever its number.
-    return torch.device("cpu") if device.type == "cpu" else device
+    return device
 
 
 def check_tensor(

@@ -71,12 +71,13 @@ class Plan:
         return copy
 
     def has_written_to(self, out: object) -> bool:
-        """Whether the latest call wrote to this output, which therefore fits; then it did."""
+        """Whether the latest call wrote to this output, which therefore fits."""
         latest = self._latest[2]
-        known = latest is not None and latest() is out
-        if not known:
-            self._latest[2] = weakref.ref(out)
-        return known
+        return latest is not None and latest() is out
+
+    def will_write_to(self, out: object) -> None:
+        """Know an output again that fits."""
+        self._latest[2] = weakref.ref(out)
 
 
 @frozen(eq=False)

@@ -106,6 +106,7 @@ class CupySampler:
                 out = empty_output(*given)
             elif not plan.has_written_to(out):
                 check_output(out, *given)
+                plan.will_write_to(out)
             id_map = self._inverses.of(batch.draft_to_target, plan.extent.vocab_size)
             words = plan.words_in(self._workspace(plan, workspace))
             enter_addresses(words, batch, params, id_map, out)

@@ -16,9 +16,17 @@ from acceptor.backends.cupy_backend import device as devices
 from acceptor.backends.cupy_backend.arguments import job_of
 from acceptor.backends.cupy_backend.device import Device
 from acceptor.backends.cupy_backend.layout import Extent
-from acceptor.backends.cupy_backend.plan import Plan, look_of
+from acceptor.backends.cupy_backend.plan import Plan, Plans, look_of
 from acceptor.backends.cupy_backend.variant import KERNELS, Variant
-from acceptor.core import Block, Policy, Probabilistic, Strict, Synthetic
+from acceptor.core import (
+    Block,
+    InvalidInputError,
+    Policy,
+    Probabilistic,
+    Strict,
+    Synthetic,
+    empty_verify_output,
+)
 from kit.batches import dense, stacked
 
 VARIANT = Variant(0)
@@ -110,6 +118,17 @@ def test_a_policy_has_the_launches_that_it_needs() -> None:
     ):
         assert len(plan(policy, 1).launches) == number
     assert len(plan(Probabilistic(), 1, temperature=0.0).launches) == 1
+
+
+@pytest.mark.usefixtures("driver")
+def test_an_output_that_was_refused_is_refused_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, sampler = plan(Strict(), 1), CupySampler()
+    monkeypatch.setattr(Plans, "of", lambda *_: known)
+    larger, batch = (dense(torch.zeros(1, 3, size)) for size in (8, 4))
+    out = empty_verify_output(larger, stacked(1, logprobs=2), Strict())
+    for _ in range(2):
+        with pytest.raises(InvalidInputError, match="out"):
+            sampler.verify(batch, stacked(1), Strict(), out=out)
 
 
 @pytest.mark.parametrize("filtered", [False, True])

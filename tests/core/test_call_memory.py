@@ -26,6 +26,7 @@ from acceptor.core import (
     empty_sample_output,
     empty_verify_output,
 )
+from acceptor.core.checks import known_device
 from kit.batches import stacked
 
 SAMPLER, POLICY, CPU = ReferenceSampler(), Typical(), torch.device("cpu")
@@ -159,6 +160,10 @@ def test_absent_cuda_is_one_line() -> None:
         SamplingTensors.stack([SamplingParams(seed=1)], "cuda")
     with pytest.raises(InvalidInputError, match=r"^device: expected cpu or cuda, got 'tpu9'"):
         TokenCounts.empty(2, 4, "tpu9")
+
+
+def test_there_is_one_cpu() -> None:
+    assert known_device("cpu:3") == torch.device("cpu")
 
 
 @given(
