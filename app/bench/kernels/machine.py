@@ -18,5 +18,6 @@ def describe(device: torch.device) -> dict[str, str]:
         # A line for each device.
         about["driver"] = (run_and_read_all(run, _ASK_DRIVER) or "unknown").split("\n")[0]
         about["cuda"] = str(torch.version.cuda)
-    installed = {one.name: one.version for one in distributions()}
+    # The first of a name is the one that is imported.
+    installed = {one.name: one.version for one in reversed([*distributions()])}
     return about | {name: installed.get(name, "not installed") for name in PACKAGES}
