@@ -3,7 +3,10 @@
 Works for tensors of any device, so that a host build can be run with the same arguments.
 """
 
+from typing import Any
+
 import torch
+from attrs import asdict
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
@@ -33,7 +36,9 @@ _INTEGERS = ("positions", "slot_ids", "cu_num_logits", "draft_token_ids", "allow
 """Tensors of a batch, as far as it has them, of int32 or int64 and any stride."""
 
 
-def job_of(batch: VerifyBatch | SampleBatch, params: SamplingTensors, policy: Policy | None) -> Job:
+def job_of(
+    batch: VerifyBatch | SampleBatch, params: SamplingTensors, policy: Policy | None = None
+) -> Job:
     """What a call is told: a verification or, without a policy, one draw per request.
 
     Raises:
@@ -197,9 +202,8 @@ def _changes(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> Field
     return fields
 
 
-def _numbers(policy: Policy) -> Fields:
-    names = ("epsilon", "delta", "top_n", "window")
-    told = {name: getattr(policy, name) for name in names if hasattr(policy, name)}
+def _numbers(policy: Any) -> Fields:
+    told: Fields = asdict(policy, recurse=False)
     if isinstance(policy, Fly):
         told["epsilon"] = policy.min_entropy
     if isinstance(policy, Synthetic):

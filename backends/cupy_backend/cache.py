@@ -13,27 +13,21 @@ import time
 from functools import cache
 from pathlib import Path
 
-from attrs import frozen
+from attrs import field, frozen
 
 from .compiler import compile_kernel, compiler_version, options_of, sources
 from .variant import Variant
 
 _logger = logging.getLogger(__name__)
-_NOWHERE = Path("/nonexistent")
-"""What systems call the home of a user who has none."""
 
 
 def user_cache_directory() -> Path:
     """Where this user's compiled kernels are kept, by the XDG convention."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else _home() / ".cache") / "acceptor" / "cupy"
-
-
-def _home() -> Path:
     try:
-        return Path.home()
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:  # neither HOME nor an entry among the system's users
-        return _NOWHERE
+        base = Path("/nonexistent")  # as systems call the home of a user who has none
+    return base / "acceptor" / "cupy"
 
 
 @frozen
@@ -44,11 +38,13 @@ class CompiledKernels:
         directory: where files are kept.
     """
 
-    directory: Path
+    directory: Path = field(factory=user_cache_directory)
 
     def path(self, kernel: str, variant: Variant, architecture: int) -> Path:
         """Where a kernel's code is kept, or would be."""
-        return self.directory / f"{_key(kernel, variant, architecture)}.cubin"
+        asked = *sources().values(), kernel, *options_of(kernel, variant, architecture)
+        digest = hashlib.sha256("\0".join([*asked, compiler_version()]).encode())
+        return self.directory / f"{digest.hexdigest()[:32]}.cubin"
 
     def load(self, kernel: str, variant: Variant, architecture: int) -> bytes:
         """Machine code, compiled if it is not there yet, which takes seconds and is logged.
@@ -82,15 +78,6 @@ def _say_once_that_nothing_is_kept(directory: Path, reason: str) -> None:
     )
 
 
-def _key(kernel: str, variant: Variant, architecture: int) -> str:
-    digest = hashlib.sha256()
-    for part in (*sources().values(), kernel, *options_of(kernel, variant, architecture)):
-        digest.update(part.encode())
-        digest.update(b"\0")
-    digest.update(compiler_version().encode())
-    return digest.hexdigest()[:32]
-
-
 def _checksum(code: bytes) -> bytes:
     return hashlib.sha256(code).digest()
 
@@ -108,11 +95,7 @@ def _read_whole(path: Path) -> bytes | None:
 
 def _write_at_once(path: Path, kept: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(kept)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        whole = Path(folder, path.name)
+        whole.write_bytes(kept)
+        whole.replace(path)

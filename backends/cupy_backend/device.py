@@ -107,7 +107,6 @@ class Device:
     num_multiprocessors: int
     compiled: CompiledKernels
     _kernels: dict[tuple[str, Variant], Kernel] = field(factory=dict, init=False)
-    _modules: list[int] = field(factory=list, init=False)
 
     @classmethod
     def open(cls, index: int, compiled: CompiledKernels) -> "Device":
@@ -171,7 +170,6 @@ class Device:
                 f"backend cupy: the CUDA driver refuses kernel {name} for sm_{self.architecture}: "
                 f"{error}; expected a driver for CUDA 13 or newer; if this one is, delete {kept}"
             ) from error
-        self._modules.append(module)
         overlaps = name not in FIRST and self.architecture >= OLDEST_OVERLAPPING
         if overlaps:
             driver_function()

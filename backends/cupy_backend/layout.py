@@ -4,6 +4,7 @@ Control words and counts are 0 between calls; everything else is never cleared. 
 different sizes can share a workspace, its first half is for these only.
 """
 
+from functools import cached_property
 from itertools import accumulate
 
 from attrs import frozen
@@ -18,7 +19,7 @@ _FACTS_BYTES, _MASS_BYTES, _WORD_BYTES, _MARKS_BYTES = 80, 8, 4, 192
 _SEARCH_BYTES = 64
 
 
-@frozen
+@frozen(slots=False)
 class Extent:
     """How large a batch is.
 
@@ -63,7 +64,7 @@ class Extent:
         rows = self.num_reqs * (self.num_rows + (self.max_spec_len if self.draft_blocks else 0))
         return not self.filtered or rows <= MOST_SPLIT_ROWS
 
-    @property
+    @cached_property
     def num_bytes(self) -> int:
         """Of a workspace."""
         half = max(sum(size for _, size in part) for part in (self._control, self._scratch))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from operator import attrgetter
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from attrs import field, fields, frozen
@@ -18,6 +18,7 @@ from ...core.output import SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
 from ...core.token_counts import TokenCounts
+from .arguments import job_of
 from .device import Device, Kernel
 from .job import Grid, Job
 from .layout import Extent
@@ -35,15 +36,15 @@ class Plan:
         extent: how large the batch is.
         launches: kernels one behind the other, and their CTAs.
         template: the kernels' argument, see `Job.words`.
-        num_bytes: of its workspace.
+        outputs: those that fit, as far as calls were given any.
     """
 
     device: Device
     extent: Extent
     launches: tuple[tuple[Kernel, Grid], ...]
     template: "array[int]"
-    num_bytes: int
-    _latest: list[Any] = field(factory=lambda: [None, None, None], init=False)
+    outputs: "WeakSet[Any]" = field(factory=WeakSet, init=False)
+    _latest: list[Any] = field(factory=lambda: [None, None], init=False)
 
     @classmethod
     def of(cls, device: Device, job: Job) -> "Plan":
@@ -55,29 +56,22 @@ class Plan:
         room = device.kernel(job.reader, job.variant).room
         job.cut(device.num_multiprocessors if few else room)
         launches = tuple((device.kernel(name, job.variant), grid) for name, grid in job.launches())
-        return cls(device, job.extent, launches, job.words(), job.extent.num_bytes)
+        return cls(device, job.extent, launches, job.words())
 
     def words_in(self, workspace: Tensor) -> "array[int]":
         """A copy of the template with the addresses of a workspace, checked if it is new."""
-        latest, words, _ = self._latest
+        latest, words = self._latest
         if latest is None or latest() is not workspace:
-            check_workspace(workspace, self.num_bytes, torch.device("cuda", self.device.index))
+            check_workspace(
+                workspace, self.extent.num_bytes, torch.device("cuda", self.device.index)
+            )
             words = self.template[:]
             areas = self.extent.areas(workspace.data_ptr(), workspace.numel())
             for name, address in areas.items():
                 words[PLACES[name]] = address
-            self._latest[:2] = weakref.ref(workspace), words
+            self._latest[:] = weakref.ref(workspace), words
         copy: array[int] = words[:]
         return copy
-
-    def has_written_to(self, out: object) -> bool:
-        """Whether the latest call wrote to this output, which therefore fits."""
-        latest = self._latest[2]
-        return latest is not None and latest() is out
-
-    def will_write_to(self, out: object) -> None:
-        """Know an output again that fits."""
-        self._latest[2] = weakref.ref(out)
 
 
 @frozen(eq=False)
@@ -96,7 +90,7 @@ class Plans:
         batch: VerifyBatch | SampleBatch,
         params: SamplingTensors,
         policy: Policy | None,
-        make: Callable[[Any, SamplingTensors, Policy | None], Plan],
+        device_of: Callable[[torch.device], Device],
     ) -> Plan:
         """The plan of calls that look like this; new ones are made."""
         seen = self._seen.get(batch)
@@ -112,7 +106,8 @@ class Plans:
         if plan is None:
             if len(known) >= _MOST_PLANS:
                 known.clear()
-            plan = known[look] = make(batch, params, policy)
+            job = job_of(batch, params, policy)
+            plan = known[look] = Plan.of(device_of(batch.positions.device), job)
         self._seen[batch] = weakref.ref(params), policy, plan
         return plan
 

@@ -5,39 +5,25 @@ It never waits for the device, except to compile a kernel that was never needed 
 
 import threading
 from array import array
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from ...core.batch import SampleBatch, VerifyBatch
-from ...core.call_memory import (
-    check_sample_output,
-    check_verify_output,
-    empty_sample_output,
-    empty_verify_output,
-)
 from ...core.errors import InvalidInputError
-from ...core.output import SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
+from ..fused_sampler import FusedSampler, Output, Verb
 from ..inverse_maps import InverseMaps
 from .arguments import job_of
-from .cache import CompiledKernels, user_cache_directory
+from .cache import CompiledKernels
 from .device import Device
 from .plan import Plan, Plans, enter_addresses
 
-_Output = TypeVar("_Output", VerifyOutput, SampleOutput)
-
-
-def _default_cache() -> CompiledKernels:
-    return CompiledKernels(user_cache_directory())
-
 
 @frozen(eq=False)
-class CupySampler:
+class CupySampler(FusedSampler):
     """A `Sampler` for CUDA tensors, safe to share between threads and streams.
 
     Without a caller's workspace each stream has one of its own.
@@ -46,7 +32,7 @@ class CupySampler:
         compiled: where compiled kernels are kept.
     """
 
-    compiled: CompiledKernels = field(factory=_default_cache)
+    compiled: CompiledKernels = field(factory=CompiledKernels)
     _devices: dict[int, Device] = field(factory=dict, init=False)
     _workspaces: dict[tuple[int, int], Tensor] = field(factory=dict, init=False)
     # CUDA graphs may still work in them.
@@ -56,66 +42,25 @@ class CupySampler:
     # Launches of one call must follow each other on their stream.
     _lock: threading.RLock = field(factory=threading.RLock, init=False)
 
-    def verify(
-        self,
-        batch: VerifyBatch,
-        params: SamplingTensors,
-        policy: Policy,
-        *,
-        out: VerifyOutput | None = None,
-        workspace: Tensor | None = None,
-    ) -> VerifyOutput:
-        """See `Sampler.verify`."""
-        memory = empty_verify_output, check_verify_output
-        return self._run((batch, params, policy), memory, out, workspace)
-
-    def sample(
-        self,
-        batch: SampleBatch,
-        params: SamplingTensors,
-        *,
-        out: SampleOutput | None = None,
-        workspace: Tensor | None = None,
-    ) -> SampleOutput:
-        """See `Sampler.sample`."""
-        memory = empty_sample_output, check_sample_output
-        return self._run((batch, params), memory, out, workspace)
-
-    def verify_workspace_size(
-        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
-    ) -> int:
-        """See `Sampler.verify_workspace_size`."""
+    def _num_bytes(self, batch: Any, params: SamplingTensors, policy: Policy | None = None) -> int:
         return job_of(batch, params, policy).extent.num_bytes
 
-    def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
-        """See `Sampler.sample_workspace_size`."""
-        return job_of(batch, params, None).extent.num_bytes
-
     def _run(
-        self,
-        given: tuple[Any, ...],
-        memory: tuple[Callable[..., _Output], Callable[..., None]],
-        out: _Output | None,
-        workspace: Tensor | None,
-    ) -> _Output:
+        self, verb: Verb, given: tuple[Any, ...], out: Output | None, workspace: Tensor | None
+    ) -> Output:
         batch, params, *rule = given
-        empty_output, check_output = memory
         with self._lock:
-            plan = self._plans.of(batch, params, rule[0] if rule else None, self._new_plan)
+            plan = self._plans.of(batch, params, rule[0] if rule else None, self._device)
             if out is None:
-                out = empty_output(*given)
-            elif not plan.has_written_to(out):
-                check_output(out, *given)
-                plan.will_write_to(out)
+                out = verb.empty_output(*given)
+            elif out not in plan.outputs:
+                verb.check_output(out, *given)
+                plan.outputs.add(out)
             id_map = self._inverses.of(batch.draft_to_target, plan.extent.vocab_size)
             words = plan.words_in(self._workspace(plan, workspace))
             enter_addresses(words, batch, params, id_map, out)
             self._enqueue(plan, words)
         return out
-
-    def _new_plan(self, batch: Any, params: SamplingTensors, policy: Policy | None) -> Plan:
-        job = job_of(batch, params, policy)
-        return Plan.of(self._device(batch.positions.device), job)
 
     def _device(self, device: torch.device) -> Device:
         index = device.index
@@ -132,13 +77,11 @@ class CupySampler:
         index = plan.device.index
         place = index, _current_stream(index)
         known = self._workspaces.get(place)
-        if known is None or known.numel() < plan.num_bytes:
+        if known is None or known.numel() < plan.extent.num_bytes:
             if known is not None:
                 self._outgrown.append(known)
-            known = torch.zeros(
-                plan.num_bytes, dtype=torch.uint8, device=torch.device("cuda", index)
-            )
-            self._workspaces[place] = known
+            size, where = plan.extent.num_bytes, torch.device("cuda", index)
+            known = self._workspaces[place] = torch.zeros(size, dtype=torch.uint8, device=where)
         return known
 
     def _enqueue(self, plan: Plan, words: "array[int]") -> None:

@@ -8,20 +8,11 @@ from torch import Tensor
 from triton.runtime import driver
 
 from ...core.batch import SampleBatch, VerifyBatch
-from ...core.call_memory import (
-    check_params,
-    check_policy,
-    check_sample_fits,
-    check_sample_output,
-    check_verify_fits,
-    check_verify_output,
-    check_workspace,
-    empty_sample_output,
-    empty_verify_output,
-)
+from ...core.call_memory import check_params, check_policy, check_workspace
 from ...core.output import SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
+from ..fused_sampler import FusedSampler, Output, Verb
 from ..inverse_maps import InverseMaps
 from .device import can_overlap, check_reachable, num_processors
 from .groups import (
@@ -41,7 +32,7 @@ from .side_by_side import side_by_side
 OWN = Kind(("own",))
 
 
-class TritonSampler:
+class TritonSampler(FusedSampler):
     """A `Sampler` for CUDA tensors.
 
     Args:
@@ -56,89 +47,38 @@ class TritonSampler:
         self._known = KnownCalls(launch)
         self._inverses = InverseMaps()
 
-    def verify(
-        self,
-        batch: VerifyBatch,
-        params: SamplingTensors,
-        policy: Policy,
-        *,
-        out: VerifyOutput | None = None,
-        workspace: Tensor | None = None,
-    ) -> VerifyOutput:
-        """See `Sampler.verify`."""
-        check_policy(policy)
-        batch, given = side_by_side(batch), out is not None
-        if out is None:
-            out = empty_verify_output(batch, params, policy)
-
-        def plan_new() -> Plan:
-            check_verify_fits(batch, params)
-            if given:
-                check_verify_output(out, batch, params, policy)
-            return plan_verify(batch, params, policy)
-
-        self._run(batch, params, policy, (out, given), workspace, plan_new)
-        return out
-
-    def sample(
-        self,
-        batch: SampleBatch,
-        params: SamplingTensors,
-        *,
-        out: SampleOutput | None = None,
-        workspace: Tensor | None = None,
-    ) -> SampleOutput:
-        """See `Sampler.sample`."""
-        batch, given = side_by_side(batch), out is not None
-        if out is None:
-            out = empty_sample_output(batch, params)
-
-        def plan_new() -> Plan:
-            check_sample_fits(batch, params)
-            if given:
-                check_sample_output(out, batch, params)
-            return plan_sample(batch, params)
-
-        self._run(batch, params, None, (out, given), workspace, plan_new)
-        return out
-
-    def verify_workspace_size(
-        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
-    ) -> int:
-        """See `Sampler.verify_workspace_size`."""
-        return plan_verify(batch, params, policy).layout.size
-
-    def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
-        """See `Sampler.sample_workspace_size`."""
-        return plan_sample(batch, params).layout.size
+    def _num_bytes(self, batch: Any, params: SamplingTensors, policy: Policy | None = None) -> int:
+        return _plan_of(batch, params, policy).layout.size
 
     def _run(
-        self,
-        batch: Any,
-        params: SamplingTensors,
-        policy: Policy | None,
-        output: tuple[Any, bool],
-        workspace: Tensor | None,
-        plan_new: Any,
-    ) -> None:
+        self, verb: Verb, given: tuple[Any, ...], out: Output | None, workspace: Tensor | None
+    ) -> Output:
+        batch, params, *rule = given
+        if rule:
+            check_policy(*rule)
         check_params(params)
-        out, given = output
-        parts = (
+        batch, is_own = side_by_side(batch), out is None
+        if out is None:
+            out = verb.empty_output(batch, params, *rule)
+        parts: tuple[Part, Part, Part] = (
             self._known.part(batch, _look_at_batch),
             self._known.part(params, _look_at_params),
-            self._known.part(out, _look_at_output) if given else _own_output(out),
+            _own_output(out) if is_own else self._known.part(out, _look_at_output),
         )
         given_space = None if workspace is None else (workspace.shape, kind_of(workspace))
         device = batch.positions.device
         current = driver.active.get_current_device() if device.type == "cuda" else -1
-        kind = (current, policy, *(part.kind for part in parts), given_space)
+        kind = (current, *rule, *(part.kind for part in parts), given_space)
         known = self._known.find(kind)
         if known is None:
-            plan = plan_new()
+            verb.check_fits(batch, params)
+            if not is_own:
+                verb.check_output(out, batch, params, *rule)
+            plan = _plan_of(batch, params, *rule)
             if workspace is not None:
                 check_workspace(workspace, plan.layout.size, device)
             if self._runs_kernels:
-                check_reachable("target_logits" if policy else "logits", device)
+                check_reachable("target_logits" if rule else "logits", device)
             overlaps = self._overlap and can_overlap()
             plan = evolve(plan, variant=plan.variant._replace(overlaps=overlaps))
         else:
@@ -163,6 +103,7 @@ class TritonSampler:
             )
             run = partial(launch_all, plan, call, num_processors(device))
             self._known.record(kind, plan, run)
+        return out
 
     def _inverse_map(self, plan: Plan, batch: VerifyBatch | SampleBatch) -> Tensor | None:
         id_map = batch.draft_to_target
@@ -171,6 +112,12 @@ class TritonSampler:
         if isinstance(batch, SampleBatch):
             return self._inverses.of(id_map, sampled_vocab_size(batch))
         return self._inverses.of(id_map, batch.vocab_size) if plan.reads_draft else None
+
+
+def _plan_of(batch: Any, params: SamplingTensors, policy: Any = None) -> Plan:
+    if isinstance(batch, VerifyBatch):
+        return plan_verify(batch, params, policy)
+    return plan_sample(batch, params)
 
 
 def _look_at_batch(batch: VerifyBatch | SampleBatch) -> Part:

@@ -3,37 +3,27 @@
 Slow: every CUDA thread is a fiber, and CTAs run one after the other or, by a schedule, in between.
 """
 
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 
 from acceptor.backends.cupy_backend.arguments import job_of
-from acceptor.backends.cupy_backend.job import Job
 from acceptor.backends.cupy_backend.params import PLACES, SIZE
 from acceptor.backends.cupy_backend.plan import enter_addresses
 from acceptor.backends.cupy_backend.variant import KERNELS, MIXED
+from acceptor.backends.fused_sampler import FusedSampler, Output, Verb
 from acceptor.backends.inverse_maps import InverseMaps
-from acceptor.core import (
-    Policy,
-    SampleBatch,
-    SampleOutput,
-    SamplingTensors,
-    VerifyBatch,
-    VerifyOutput,
-    empty_sample_output,
-    empty_verify_output,
-)
+from acceptor.core import Policy, SamplingTensors
 
 from .cuda_on_host import library_of
 
 _MARGIN = 64
-Output = TypeVar("Output", VerifyOutput, SampleOutput)
 
 
 @frozen(eq=False)
-class HostSampler:
+class HostSampler(FusedSampler):
     """A `Sampler` for CPU tensors; what a kernel leaves unwritten is -77 or NaN.
 
     Attributes:
@@ -45,34 +35,22 @@ class HostSampler:
     schedule: int = 0
     _inverses: InverseMaps = field(factory=InverseMaps, init=False)
 
-    def verify(
-        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any
-    ) -> VerifyOutput:
-        out = memory.get("out") or _unwritten(empty_verify_output(batch, params, policy))
-        ids = self._inverses.of(batch.draft_to_target, batch.vocab_size)
-        self._run(job_of(batch, params, policy), (batch, params, ids, out), memory.get("workspace"))
-        return out
-
-    def sample(self, batch: SampleBatch, params: SamplingTensors, **memory: Any) -> SampleOutput:
-        out = memory.get("out") or _unwritten(empty_sample_output(batch, params))
-        ids = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
-        self._run(job_of(batch, params, None), (batch, params, ids, out), memory.get("workspace"))
-        return out
-
-    def verify_workspace_size(
-        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
-    ) -> int:
+    def _num_bytes(self, batch: Any, params: SamplingTensors, policy: Policy | None = None) -> int:
         return job_of(batch, params, policy).extent.num_bytes
 
-    def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
-        return job_of(batch, params, None).extent.num_bytes
-
-    def _run(self, job: Job, given: tuple[Any, ...], workspace: Tensor | None) -> None:
+    def _run(
+        self, verb: Verb, given: tuple[Any, ...], out: Output | None, workspace: Tensor | None
+    ) -> Output:
+        batch, params, *rule = given
+        job = job_of(batch, params, *rule)
+        if out is None:
+            out = _unwritten(verb.empty_output(*given))
+        ids = self._inverses.of(batch.draft_to_target, job.extent.vocab_size)
         job.cut(self.room)
         words = job.words()
-        enter_addresses(words, *given)
+        enter_addresses(words, batch, params, ids, out)
         if job.extent.num_reqs == 0:
-            return
+            return out
         size = job.extent.num_bytes
         own = torch.full((size + _MARGIN,), 0xAB, dtype=torch.uint8)
         own[: size // 2] = 0
@@ -90,6 +68,7 @@ class HostSampler:
             assert not library.was_stuck() & 1, "all threads of a CTA come to its barriers"
         assert not inside[: inside.numel() // 32 * 16].any(), "control words are 0 after a call"
         assert (own[size:] == 0xAB).all()
+        return out
 
 
 def _unwritten(out: Output) -> Output:

@@ -1,0 +1,81 @@
+"""What the fused samplers have in common: both their verbs are calls that take one way."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from torch import Tensor
+
+from ..core.batch import SampleBatch, VerifyBatch
+from ..core.call_memory import (
+    check_sample_fits,
+    check_sample_output,
+    check_verify_fits,
+    check_verify_output,
+    empty_sample_output,
+    empty_verify_output,
+)
+from ..core.output import SampleOutput, VerifyOutput
+from ..core.policies import Policy
+from ..core.sampling_tensors import SamplingTensors
+
+Output = TypeVar("Output", VerifyOutput, SampleOutput)
+
+
+class Verb(NamedTuple):
+    """How a call is checked, and what it writes to; the last two take all that it was given."""
+
+    check_fits: Callable[..., None]
+    empty_output: Callable[..., Any]
+    check_output: Callable[..., None]
+
+
+VERIFY = Verb(check_verify_fits, empty_verify_output, check_verify_output)
+SAMPLE = Verb(check_sample_fits, empty_sample_output, check_sample_output)
+
+
+class FusedSampler(ABC):
+    """A `Sampler`; a draw is a verification without a draft and without a policy."""
+
+    def verify(
+        self,
+        batch: VerifyBatch,
+        params: SamplingTensors,
+        policy: Policy,
+        *,
+        out: VerifyOutput | None = None,
+        workspace: Tensor | None = None,
+    ) -> VerifyOutput:
+        """See `Sampler.verify`."""
+        return self._run(VERIFY, (batch, params, policy), out, workspace)
+
+    def sample(
+        self,
+        batch: SampleBatch,
+        params: SamplingTensors,
+        *,
+        out: SampleOutput | None = None,
+        workspace: Tensor | None = None,
+    ) -> SampleOutput:
+        """See `Sampler.sample`."""
+        return self._run(SAMPLE, (batch, params), out, workspace)
+
+    def verify_workspace_size(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
+    ) -> int:
+        """See `Sampler.verify_workspace_size`."""
+        return self._num_bytes(batch, params, policy)
+
+    def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
+        """See `Sampler.sample_workspace_size`."""
+        return self._num_bytes(batch, params)
+
+    @abstractmethod
+    def _run(
+        self, verb: Verb, given: tuple[Any, ...], out: Output | None, workspace: Tensor | None
+    ) -> Output:
+        """Make a call that was given a batch, parameters and, to verify, a policy."""
+
+    @abstractmethod
+    def _num_bytes(self, batch: Any, params: SamplingTensors, policy: Policy | None = None) -> int:
+        """Of the workspace of such a call."""
