@@ -75,8 +75,7 @@ def _verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
         filtered=_has_filters(target) or (draft_logits is not None and _has_filters(params.draft)),
         marked=_is_marked(params),
     )
-    draft_type = None if draft_logits is None else draft_logits.dtype
-    variant = Variant.of(logits.dtype, draft_type, _change(batch, params))
+    variant = Variant.of(logits, draft_logits, _change(batch, params))
     tells_entropies = not extent.filtered and variant.change == NO_CHANGE
     fields = _fields(batch, params, target, logits, extent)
     fields |= {
@@ -128,7 +127,7 @@ def _sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
         **({} if drafting else _changes(batch, params)),
     }
     change = NO_CHANGE if drafting else _change(batch, params)
-    return Job(Variant.of(batch.logits.dtype, None, change), extent, fields)
+    return Job(Variant.of(batch.logits, None, change), extent, fields)
 
 
 def _has_filters(recipe: RecipeTensors) -> bool:

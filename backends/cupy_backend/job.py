@@ -49,7 +49,7 @@ class Job:
         extent, fields = self.extent, self.fields
         longest = max(extent.target_blocks, extent.draft_blocks)
         drafts = extent.num_reqs * extent.max_spec_len
-        rows = extent.num_reqs * extent.num_rows + (drafts if self.fields["dense"] else 0)
+        rows = extent.num_reqs * extent.rows_each
         blocks = _blocks_each(longest, rows, room, FEWEST_PIECE_BLOCKS)
         if not extent.may_split:
             blocks = longest
@@ -78,10 +78,9 @@ class Job:
         """Kernels one behind the other, and their CTAs."""
         extent, fields = self.extent, self.fields
         reqs, drafts = extent.num_reqs, extent.max_spec_len
-        rows = 2 * drafts + 1 if self.fields["dense"] else drafts + 1
-        grid = reqs * fields["num_pieces"], rows
+        grid = reqs * fields["num_pieces"], extent.rows_each
         # The wide kernel rehearses behind the last rows.
-        launches = [(self.reader, (grid[0], rows + (self.reader == "wide_thresholds")))]
+        launches = [(self.reader, (grid[0], grid[1] + (self.reader == "wide_thresholds")))]
         if extent.marked:
             launches.insert(0, ("marks", (reqs, -(-extent.target_blocks // MARKED_BLOCKS))))
         launches += [("closer", grid)] * fields["num_looks"]

@@ -44,9 +44,9 @@ class Extent:
     marked: bool = False
 
     @property
-    def num_rows(self) -> int:
-        """Target rows of a request at most."""
-        return self.max_spec_len + 1
+    def rows_each(self) -> int:
+        """Rows of a request that are read, at most."""
+        return self.max_spec_len + 1 + (self.max_spec_len if self.draft_blocks else 0)
 
     @property
     def target_blocks(self) -> int:
@@ -61,8 +61,7 @@ class Extent:
     @property
     def may_split(self) -> bool:
         """Whether several CTAs may read a row."""
-        rows = self.num_reqs * (self.num_rows + (self.max_spec_len if self.draft_blocks else 0))
-        return not self.filtered or rows <= MOST_SPLIT_ROWS
+        return not self.filtered or self.num_reqs * self.rows_each <= MOST_SPLIT_ROWS
 
     @cached_property
     def num_bytes(self) -> int:
@@ -82,7 +81,7 @@ class Extent:
     @property
     def _control(self) -> tuple[tuple[str, int], ...]:
         requests = _WORD_BYTES * self.num_reqs
-        rows = requests * self.num_rows
+        rows = requests * (self.max_spec_len + 1)
         counts = 2 * rows * (COUNT_WORDS + MAX_LISTED)
         return (
             ("tops", 2 * rows if self.greedy else 0),
@@ -95,7 +94,8 @@ class Extent:
 
     @property
     def _scratch(self) -> tuple[tuple[str, int], ...]:
-        rows, drafts = self.num_reqs * self.num_rows, self.num_reqs * self.max_spec_len
+        drafts = self.num_reqs * self.max_spec_len
+        rows = drafts + self.num_reqs
         residuals = drafts * self.target_blocks * _WORD_BYTES * self.sums_each
         return (
             ("facts", rows * _FACTS_BYTES),

@@ -62,9 +62,8 @@ class Plan:
         """A copy of the template with the addresses of a workspace, checked if it is new."""
         latest, words = self._latest
         if latest is None or latest() is not workspace:
-            check_workspace(
-                workspace, self.extent.num_bytes, torch.device("cuda", self.device.index)
-            )
+            where = torch.device("cuda", self.device.index)
+            check_workspace(workspace, self.extent.num_bytes, where)
             words = self.template[:]
             areas = self.extent.areas(workspace.data_ptr(), workspace.numel())
             for name, address in areas.items():

@@ -88,8 +88,8 @@ class CupySampler(FusedSampler):
         index = plan.device.index
         if plan.extent.num_reqs == 0:
             return
-        if _current_index() != index:
-            # The driver launches on the current device, and stream 0 is that one's.
+        # The driver launches on the current device, and stream 0 is that one's.
+        if torch._C._cuda_getDevice() != index:  # noqa: SLF001, without torch's own checks
             with torch.cuda.device(index):
                 self._enqueue(plan, words)
             return
@@ -110,8 +110,3 @@ def _current_stream(index: int) -> int:
     # The raw handle is fifty times cheaper to get than a Stream object.
     stream: int = torch._C._cuda_getCurrentRawStream(index)  # noqa: SLF001
     return stream
-
-
-def _current_index() -> int:
-    index: int = torch._C._cuda_getDevice()  # noqa: SLF001, without torch's own checks
-    return index

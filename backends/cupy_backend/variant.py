@@ -4,6 +4,7 @@ from itertools import product, starmap
 
 import torch
 from attrs import frozen
+from torch import Tensor
 
 from ...core.errors import UnavailableError
 from ...core.policies import (
@@ -29,10 +30,8 @@ BFLOAT16 = 0
 NO_CHANGE, MASKS, ANY_CHANGE = range(3)
 """What is done to logits: nothing, masks, or bias and penalties, too."""
 
-COUNTS = 2 * (22 * 128 + 4)
-"""Bins of a row's counts, see cuda/counts.cuh."""
-COUNT_WORDS = COUNTS + 4
-"""And of what is said of a list, see cuda/lists.cuh."""
+COUNT_WORDS = 2 * (22 * 128 + 4) + 4
+"""Bins of a row's counts, see cuda/counts.cuh, and what is said of a list, see cuda/lists.cuh."""
 MAX_LISTED = 3072
 """Logits that are listed one by one, in the place of counts or behind them."""
 
@@ -95,10 +94,10 @@ class Variant:
     change: int = NO_CHANGE
 
     @classmethod
-    def of(cls, target: torch.dtype, draft: torch.dtype | None, change: int) -> "Variant":
-        """For these dtypes; a draft without logits has none."""
-        mixed = draft is not None and draft is not target
-        wanted = cls(MIXED, ANY_CHANGE) if mixed else cls(LOGIT_TYPES.index(target), change)
+    def of(cls, target: Tensor, draft: Tensor | None, change: int) -> "Variant":
+        """For logits of the target, and of drafts if these are read."""
+        mixed = draft is not None and draft.dtype is not target.dtype
+        wanted = cls(MIXED, ANY_CHANGE) if mixed else cls(LOGIT_TYPES.index(target.dtype), change)
         return wanted if wanted in FORMS else cls(wanted.logits, ANY_CHANGE)
 
     def of_kernel(self, kernel: str) -> "Variant":
