@@ -6,7 +6,7 @@ Works for tensors of any device, so that a host build can be run with the same a
 from typing import Any
 
 import torch
-from attrs import asdict
+from attrs import asdict, evolve
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
@@ -85,7 +85,6 @@ def _verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
         "draft_step": drafts.stride(1) * drafts.itemsize,
         "stream": Stream.TARGET,
         "invalid_status": Status.TARGET_LOGITS_INVALID,
-        **_changes(batch, params),
         **_recipe("draft", params.draft),
         **_numbers(policy),
     }
@@ -103,9 +102,10 @@ def _verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
 def _sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
     """A strict verification without a draft."""
     check_sample_fits(batch, params)
-    drafting = batch.draft_index is not None
-    recipe = params.draft if drafting else params.target
-    flawed = Status.DRAFT_LOGITS_INVALID if drafting else Status.TARGET_LOGITS_INVALID
+    recipe, flawed = params.target, Status.TARGET_LOGITS_INVALID
+    if batch.draft_index is not None:
+        recipe, flawed = params.draft, Status.DRAFT_LOGITS_INVALID
+        params = evolve(params, bias=None, penalties=None, num_logprobs=None)
     vocab_size = batch.logits.shape[1]
     if batch.draft_to_target is not None and batch.target_vocab_size is not None:
         vocab_size = batch.target_vocab_size
@@ -115,7 +115,7 @@ def _sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
         vocab_size=vocab_size,
         greedy=recipe.all_greedy and batch.draft_to_target is None,
         filtered=_has_filters(recipe),
-        marked=not drafting and _is_marked(params),
+        marked=_is_marked(params),
     )
     fields = _fields(batch, params, recipe, batch.logits, extent)
     fields |= {
@@ -124,10 +124,8 @@ def _sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
         "stream": batch.stream,
         "draft_index": 0 if batch.stream is Stream.TARGET else batch.draft_index or 0,
         "invalid_status": flawed,
-        **({} if drafting else _changes(batch, params)),
     }
-    change = NO_CHANGE if drafting else _change(batch, params)
-    return Job(Variant.of(batch.logits, None, change), extent, fields)
+    return Job(Variant.of(batch.logits, None, _change(batch, params)), extent, fields)
 
 
 def _has_filters(recipe: RecipeTensors) -> bool:
@@ -164,6 +162,7 @@ def _fields(
         "processed": params.logprobs_processed.data_ptr(),
         **_integers(batch, params),
         **_recipe("target", recipe),
+        **_changes(batch, params),
     }
 
 
