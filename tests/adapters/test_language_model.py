@@ -46,6 +46,7 @@ def test_no_graph_is_recorded(model: TransformerModel) -> None:
         ({"token_ids": ids(1, 0), "positions": ids(1, 0)}, r"token_ids.shape\[1\]: expected a num"),
         ({"token_ids": ids(0, 3), "positions": ids(0, 3)}, r"token_ids.shape\[0\]: expected a num"),
         ({"token_ids": ids(1, 3) + 58}, r"token_ids: expected values in \[0, 61\), got 59 to 61"),
+        ({"token_ids": ids(1, 3) - 2}, r"token_ids: expected values in \[0, 61\), got -1 to 1"),
         ({"positions": ids(1, 2)}, r"positions: expected shape \[1, 3\], got \[1, 2\]"),
         ({"positions": ids(1, 3) + 5}, r"positions: expected values in \[0, 8\), got 6 to 8"),
         ({"slot_ids": ids(2)}, r"slot_ids: expected shape \[1\], got \[2\]"),

@@ -23,6 +23,7 @@ from transformers import (
 from acceptor.adapters.library_model.loader import adapt_network
 from acceptor.adapters.library_model.model import LibraryModel
 from acceptor.adapters.loader import load_any_model
+from acceptor.app.engine.memory_plan import num_bytes
 from acceptor.core import CheckpointError, InvalidInputError, UnavailableError
 from kit.checkpoints import edit_json
 from kit.small_families import FAMILIES, SHAPE, VOCAB_SIZE
@@ -102,6 +103,15 @@ def test_slots_are_forgotten(llama: Path) -> None:
     scores = model.forward(torch.tensor([[3]]), torch.tensor([[2]]), cache, torch.tensor([1]))
     assert scores.logits.isfinite().all()
     assert model.eos_token_ids == (1,)
+
+
+def test_a_memory_plan_counts_all_that_a_network_holds_and_remembers(llama: Path) -> None:
+    model = load(llama, max_model_len=16)
+    network, memory = model.network, model.new_cache(2, 16)
+    held = {one.data_ptr(): one.nbytes for one in (*network.parameters(), *network.buffers())}
+    assert num_bytes(network) == sum(held.values())
+    remembered = [one.nbytes for layer in memory.layers.values() for one in layer]
+    assert num_bytes(memory) == sum(remembered) + memory.slot_ids.nbytes
 
 
 def test_it_refuses_what_it_cannot_serve(llama: Path, save: Callable[..., Any]) -> None:

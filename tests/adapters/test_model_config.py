@@ -12,6 +12,7 @@ import torch
 from transformers import AutoConfig
 
 from acceptor.adapters import ModelConfig, load_model
+from acceptor.adapters.model_config import MAX_POSITIONS
 from acceptor.adapters.rope import Rope
 from acceptor.core import AcceptorError, CheckpointError
 from kit.checkpoints import edit_json
@@ -73,6 +74,8 @@ def test_both_spellings_of_the_dtype(read: Callable[..., ModelConfig], spelling:
 def test_yarn_stretches_the_context(read: Callable[..., ModelConfig]) -> None:
     config = read(rope_scaling={"rope_type": "yarn", "factor": 4.0})
     assert config.max_position_embeddings == 256
+    longest = read(rope_scaling={"rope_type": "yarn", "factor": 1e9})
+    assert longest.max_position_embeddings == MAX_POSITIONS
 
 
 def test_upper_layers_are_windowed(read: Callable[..., ModelConfig]) -> None:
