@@ -91,6 +91,7 @@ def test_the_floor_counts_the_rows_that_the_rule_needs(
 ) -> None:
     workload = Workload(num_reqs=2, vocab_size=10, policy=policy, recipe=recipe)
     assert workload.num_bytes == 2 * rows * 10 * 2
+    assert evolve(workload, dtype="float32").num_bytes == 2 * workload.num_bytes
     # Penalties read five bytes for each token id of each request.
     assert evolve(workload, repetition_penalty=1.1).num_bytes == workload.num_bytes + 2 * 10 * 5
     # A mask has a word for 32 of them.

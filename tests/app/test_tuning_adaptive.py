@@ -128,6 +128,14 @@ def test_what_a_token_costs_decides_whose_drafts_are_long(
     assert runner.choose(states, draft_limits) == expected
 
 
+def test_drafts_are_as_long_as_so_many_requests_can_pay_for(pair: Pair) -> None:
+    cheap, dear = costs(draft=0.01), costs(draft=9.0)
+    by_size = {key: (cheap if key[0] == 1 else dear).medians[key] for key in cheap.medians}
+    _, runner = engine(pair, Strict(), StepCosts(by_size))
+    assert runner.choose([make_state()], [6]) == [6]
+    assert runner.choose([make_state() for _ in range(8)], [6] * 8) == [0] * 8
+
+
 def make_state() -> RequestState:
     return RequestState(
         index=0,
