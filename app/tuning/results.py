@@ -27,9 +27,11 @@ class Check:
     is_new_concurrency: bool = False
 
     @property
-    def is_new(self) -> bool:
-        """Whether it is more than a description of what it was made from."""
-        return self.is_new_length or self.is_new_concurrency
+    def not_measured(self) -> str:
+        """What makes it more than a description of what it was made from; empty if nothing does."""
+        if self.is_new_length and self.is_new_concurrency:
+            return "both"
+        return "K" if self.is_new_length else "concurrency" if self.is_new_concurrency else ""
 
     @property
     def error(self) -> float:

@@ -117,7 +117,7 @@ def check_table(results: TuneResults) -> Table:
         one = check.prediction
         text = f"{one.tokens_per_second:,.1f}/{check.measured:,.1f}\n({check.error:+.1%})"
         cells = rows.setdefault((one.policy, one.num_spec_tokens), {})
-        cells[one.concurrency] = f"{text}*" if check.is_new else text
+        cells[one.concurrency] = f"{text}*" if check.not_measured else text
     head = ["checked", *(f"{one} at\na time" for one in results.concurrencies)]
     shown = [
         [f"{policy}, K={length}" if length else policy, *map(cells.get, results.concurrencies)]
@@ -135,7 +135,7 @@ def error_summary(checks: Sequence[Check]) -> str:
     """Mean and worst, without their signs, apart for what was not measured before."""
     texts = []
     for name, is_new in (("", False), ("out of sample ", True)):
-        sizes = [abs(check.error) for check in checks if check.is_new is is_new]
+        sizes = [abs(check.error) for check in checks if bool(check.not_measured) is is_new]
         if sizes:
             texts.append(f"{name}{fmean(sizes):.1%} on average, {max(sizes):.1%} at worst")
     return "; ".join(texts)
