@@ -58,9 +58,8 @@ class TritonSampler(FusedSampler):
             check_policy(*rule)
         check_params(params)
         batch, is_own = side_by_side(batch), out is None
-        given = (batch, params, *rule)
         if out is None:
-            out = verb.empty_output(*given)
+            out = verb.empty_output(batch, params, *rule)
         parts: tuple[Part, Part, Part] = (
             self._known.part(batch, _look_at_batch),
             self._known.part(params, _look_at_params),
@@ -72,7 +71,16 @@ class TritonSampler(FusedSampler):
         kind = (current, *rule, *(part.kind for part in parts), given_space)
         known = self._known.find(kind)
         if known is None:
-            plan = self._new_plan(verb, given, None if is_own else out, workspace)
+            verb.check_fits(batch, params)
+            if not is_own:
+                verb.check_output(out, batch, params, *rule)
+            plan = _plan_of(batch, params, *rule)
+            if workspace is not None:
+                check_workspace(workspace, plan.layout.size, device)
+            if self._runs_kernels:
+                check_reachable("target_logits" if rule else "logits", device)
+            overlaps = self._overlap and can_overlap()
+            plan = evolve(plan, variant=plan.variant._replace(overlaps=overlaps))
         else:
             plan = known.plan
         scratch = plan.layout.ready(workspace, device)
@@ -96,23 +104,6 @@ class TritonSampler(FusedSampler):
             run = partial(launch_all, plan, call, num_processors(device))
             self._known.record(kind, plan, run)
         return out
-
-    def _new_plan(
-        self, verb: Verb, given: tuple[Any, ...], out: object, workspace: Tensor | None
-    ) -> Plan:
-        """Check a call of a kind that is new, and plan it; `out` and workspace if it has any."""
-        batch, params, *rule = given
-        device = batch.positions.device
-        verb.check_fits(batch, params)
-        if out is not None:
-            verb.check_output(out, *given)
-        plan = _plan_of(*given)
-        if workspace is not None:
-            check_workspace(workspace, plan.layout.size, device)
-        if self._runs_kernels:
-            check_reachable("target_logits" if rule else "logits", device)
-        overlaps = self._overlap and can_overlap()
-        return evolve(plan, variant=plan.variant._replace(overlaps=overlaps))
 
     def _inverse_map(self, plan: Plan, batch: VerifyBatch | SampleBatch) -> Tensor | None:
         id_map = batch.draft_to_target
