@@ -41,7 +41,7 @@ sanitize: $(TO_DEVELOP) ## Watch a fused backend with compute-sanitizer (BACKEND
 gpu: $(TO_DEVELOP) ## Run all that needs a CUDA device, and record it in docs/data (SESSION="--seconds 600")
 	@$(LAB).gpu $(SESSION)
 
-prove: $(TO_DEVELOP) ## Prove the law of every policy, and write docs/proof.md's numbers (10 minutes)
+prove: $(TO_DEVELOP) ## Prove the law of every policy, and write docs/proof.md's numbers (25 minutes)
 	@OMP_NUM_THREADS=1 $(LAB).proof $(PROVE)
 
 check: $(TO_DEVELOP) ## Format, lint, types, rooms, spelling and docs: everything but the tests

@@ -215,6 +215,7 @@ def test_a_wrong_row_of_the_proof_is_judged_wrong(part: str) -> None:
         "samples": {"tests": {"joint": wrong}},
         "large": wrong,
         "mutants": {"value": 0.0},
+        "schemas": {"invalid": 1},
     }
     row = next(row for row in PROOF if row["part"] == part)
     assert not proof.holds(row | spoiled[part])

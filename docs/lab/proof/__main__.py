@@ -26,8 +26,10 @@ from lab.proof.large import near_uniform_draws
 from lab.proof.record import Row
 from lab.proof.reported import loss_of
 from lab.proof.runs import CHAINS, PLAIN, compare, step_of
+from lab.proof.schemas import LOSSLESS, schema_row
 
 DATA = Path(__file__).parents[2] / "data"
+SCHEMA_OUTPUTS = 1_000
 ON_A_CPU = {"runs": 200_000, "runs_elsewhere": 1_500, "draws": 1_000}
 ON_A_GPU = {"runs": 10_000_000, "runs_elsewhere": 500_000, "draws": 10_000_000}
 
@@ -60,6 +62,7 @@ class Proof:
         parts = {"large": self._large, "samples": self._samples}
         if self._is_reference:
             parts |= {"exact": _exact, "losses": _losses, "mutants": _mutants}
+            parts["schemas"] = _schemas
         return parts
 
     @property
@@ -110,6 +113,10 @@ def _mutants() -> Iterator[Row]:
         error = error_under(bug)
         limits = {"value": error.worst, "limit": EXACT}
         yield {"mutant": bug.name, "check": bug.check, **limits, "parts": asdict(error)}
+
+
+def _schemas() -> Iterator[Row]:
+    return (schema_row(policy, SCHEMA_OUTPUTS) for policy in LOSSLESS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -77,6 +77,7 @@ PROMISES: dict[str, Callable[[Row], bool]] = {
     "samples": _follows,
     "large": lambda row: _least_p([row]) > LEAST_P,
     "mutants": lambda row: row["value"] > row["limit"],
+    "schemas": lambda row: not row["invalid"] and not row.get("unlike_plain"),
 }
 
 
@@ -91,6 +92,7 @@ def _least_p(tests: Iterable[Row]) -> float:
 def markdown(rows: list[Row]) -> str:
     """All tables, each behind a comment that names it for the page to include."""
     tables = {"exact": _exact, "losses": _losses, "samples": _samples, "mutants": _mutants}
+    tables["schemas"] = _schemas
     texts = (f"<!-- {name} -->\n\n{table(rows)}\n" for name, table in tables.items())
     return "".join(texts) + "<!-- end -->\n"
 
@@ -161,6 +163,17 @@ def _mutants(rows: list[Row]) -> str:
         f"Each of {len(planted)} bugs makes some probability wrong by {_small(least)} or more. "
         f"{len(hidden)} of them leave the first token perfect: {'; '.join(hidden)}.\n"
     )
+
+
+def _schemas(rows: list[Row]) -> str:
+    columns = ("policy", "outputs", "invalid", "unlike_plain")
+    found = [row for row in rows if row["part"] == "schemas"]
+    lines = [[_shown(row.get(name, "–")) for name in columns] for row in found]
+    return _table([name.replace("_", " ") for name in columns], lines)
+
+
+def _shown(value: int | str) -> str:
+    return value if isinstance(value, str) else f"{value:,}"
 
 
 def _small(value: float) -> str:
