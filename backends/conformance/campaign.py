@@ -4,6 +4,7 @@ Batches are built and judged by all workers, and few of these call a GPU at once
 """
 
 import math
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ CORNER_PARTS = 16
 """Tasks that the corners are shared out among."""
 
 CALLERS = 4
-"""Processes that may call a GPU at once: it serves one after the other, and switching costs."""
+"""Processes for each GPU that may call one: it serves one after the other, and switching costs."""
 
 GRACE_SECONDS = 5.0
 """Before the deadline: workers end with what they have compared."""
@@ -45,6 +46,7 @@ class Campaign:
 
     Attributes:
         backends: one or two names that `load_backend` takes; two have every batch both.
+        device: workers share out all GPUs of the machine where it is "cuda" without a number.
         chunk: batches of a chunk of vocabularies that are not large.
         deadline: when to stop early, by the system's clock.
         turn: entered for each call of a GPU.
@@ -132,13 +134,13 @@ class Campaign:
         """Processes that end when this does, whatever they are at."""
         before = {*active_children()}
         # Forked processes cannot use CUDA.
-        pool = ProcessPoolExecutor(
-            self.num_workers, get_context("spawn"), initializer=_begin_worker
-        )
+        spawn, shared = get_context("spawn"), self.device == torch.device("cuda")
+        num_gpus = torch.cuda.device_count() if shared else 1
+        pool = ProcessPoolExecutor(self.num_workers, spawn, _begin_worker, (num_gpus,))
         try:
             with Manager() as manager:
                 is_on_host = self.device.type == "cpu"
-                turn = self.turn if is_on_host else manager.BoundedSemaphore(CALLERS)
+                turn = self.turn if is_on_host else manager.BoundedSemaphore(CALLERS * num_gpus)
                 yield evolve(self, turn=turn), pool
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -153,7 +155,10 @@ def _samplers(backends: tuple[str, ...]) -> tuple[Sampler, ...]:
     return (*map(load_backend, backends),)
 
 
-def _begin_worker() -> None:
+def _begin_worker(num_gpus: int) -> None:
     torch.set_num_threads(1)
+    if num_gpus > 1:
+        # Processes that begin together have numbers in a row.
+        torch.cuda.set_device(os.getpid() % num_gpus)
     # An interrupt is for the process that started it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
