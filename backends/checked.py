@@ -3,16 +3,19 @@
 Batches check shapes only, because reading a value waits for the device. This waits in every call.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from attrs import frozen
 from torch import Tensor
 
 from ..core.batch import SampleBatch, VerifyBatch
 from ..core.errors import InvalidInputError
-from ..core.output import SampleOutput, VerifyOutput
 from ..core.policies import Policy
 from ..core.ports import Sampler
 from ..core.sampling_tensors import SamplingTensors
+from .both_verbs import BothVerbs, Output, Verb
 from .inverse_maps import check_map
 
 _SUM_TOLERANCE = 1e-2
@@ -20,7 +23,7 @@ _SUM_TOLERANCE = 1e-2
 
 
 @frozen(eq=False)
-class CheckedSampler:
+class CheckedSampler(BothVerbs):
     """A `Sampler` that hands calls on to another one after a look at their values.
 
     Raises:
@@ -33,68 +36,38 @@ class CheckedSampler:
 
     sampler: Sampler
 
-    def verify(
-        self,
-        batch: VerifyBatch,
-        params: SamplingTensors,
-        policy: Policy,
-        *,
-        out: VerifyOutput | None = None,
-        workspace: Tensor | None = None,
-    ) -> VerifyOutput:
-        """See `Sampler.verify`."""
-        check_verify_values(batch, params)
-        return self.sampler.verify(batch, params, policy, out=out, workspace=workspace)
+    def _run(
+        self, verb: Verb, given: tuple[Any, ...], out: Output | None, workspace: Tensor | None
+    ) -> Output:
+        batch, params, *_ = given
+        check_values(batch, params)
+        call: Callable[..., Output] = getattr(self.sampler, verb.name)
+        return call(*given, out=out, workspace=workspace)
 
-    def sample(
-        self,
-        batch: SampleBatch,
-        params: SamplingTensors,
-        *,
-        out: SampleOutput | None = None,
-        workspace: Tensor | None = None,
-    ) -> SampleOutput:
-        """See `Sampler.sample`."""
-        check_sample_values(batch, params)
-        return self.sampler.sample(batch, params, out=out, workspace=workspace)
-
-    def verify_workspace_size(
-        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
-    ) -> int:
-        """See `Sampler.verify_workspace_size`."""
+    def _num_bytes(self, batch: Any, params: SamplingTensors, policy: Policy | None = None) -> int:
+        if policy is None:
+            return self.sampler.sample_workspace_size(batch, params)
         return self.sampler.verify_workspace_size(batch, params, policy)
 
-    def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
-        """See `Sampler.sample_workspace_size`."""
-        return self.sampler.sample_workspace_size(batch, params)
 
-
-def check_verify_values(batch: VerifyBatch, params: SamplingTensors) -> None:
-    """Raise `InvalidInputError` about the first value of a verification that cannot be right."""
-    _check_rows(batch)
+def check_values(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> None:
+    """Raise `InvalidInputError` about the first value of a call that cannot be right."""
+    name = "target_logits" if isinstance(batch, VerifyBatch) else "logits"
+    if isinstance(batch, VerifyBatch):
+        _check_rows(batch)
     _check_masks(batch)
     _check_range("positions", batch.positions, 0)
-    _check_logits("target_logits", batch.target_logits)
-    _check_params(params, batch.vocab_size)
+    _check_logits(name, getattr(batch, name))
+    if params.bias is not None:
+        _check_range("logit_bias: token id", params.bias.token_ids, -1, batch.vocab_size)
     check_slots(batch, params)
-    if batch.draft_logits is not None:
+    if batch.draft_to_target is not None:
+        check_map(batch.draft_to_target, batch.vocab_size)
+    if isinstance(batch, VerifyBatch) and batch.draft_logits is not None:
         slots = _slots(batch)
-        if batch.draft_to_target is not None:
-            check_map(batch.draft_to_target, batch.vocab_size)
         for request, num_rows in enumerate(batch.cu_num_logits.diff().tolist()):
             rows = batch.draft_logits[slots[request], : max(num_rows - 1, 0)]
             _check_logits("draft_logits", rows)
-
-
-def check_sample_values(batch: SampleBatch, params: SamplingTensors) -> None:
-    """Raise `InvalidInputError` about the first value of a draw that cannot be right."""
-    _check_masks(batch)
-    _check_range("positions", batch.positions, 0)
-    _check_logits("logits", batch.logits)
-    _check_params(params, batch.target_vocab_size or batch.logits.shape[1])
-    check_slots(batch, params)
-    if batch.draft_to_target is not None:
-        check_map(batch.draft_to_target, batch.target_vocab_size or 0)
 
 
 def check_slots(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> None:
@@ -105,11 +78,6 @@ def check_slots(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> No
         _check_range("slot_ids", _slots(batch), 0, len(batch.token_counts.prompt_mask))
     if isinstance(batch, VerifyBatch) and batch.draft_logits is not None:
         _check_range("slot_ids", _slots(batch), 0, len(batch.draft_logits))
-
-
-def _check_params(params: SamplingTensors, vocab_size: int) -> None:
-    if params.bias is not None:
-        _check_range("logit_bias: token id", params.bias.token_ids, -1, vocab_size)
 
 
 def _slots(batch: VerifyBatch | SampleBatch) -> Tensor:

@@ -76,14 +76,12 @@ def check_verify_output(
     out: VerifyOutput, batch: VerifyBatch, params: SamplingTensors, policy: Policy
 ) -> None:
     """Raise `InvalidInputError` unless `out` is what `empty_verify_output` would allocate."""
-    expected = empty_verify_output(batch, params, policy, "meta")
-    _check_presence("total_variation", out.total_variation, expected.total_variation)
-    _check_output(out, expected, batch.target_logits.device)
+    _check_output(out, empty_verify_output(batch, params, policy, "meta"), batch.positions.device)
 
 
 def check_sample_output(out: SampleOutput, batch: SampleBatch, params: SamplingTensors) -> None:
     """Raise `InvalidInputError` unless `out` is what `empty_sample_output` would allocate."""
-    _check_output(out, empty_sample_output(batch, params, "meta"), batch.logits.device)
+    _check_output(out, empty_sample_output(batch, params, "meta"), batch.positions.device)
 
 
 def check_workspace(workspace: Tensor, size: int, device: torch.device) -> None:
@@ -118,18 +116,16 @@ def _logprobs(
 
 
 def _check_output(out: Output, expected: Output, device: torch.device) -> None:
-    _check_presence("logprobs", out.logprobs, expected.logprobs)
+    for name in ("total_variation", "logprobs"):
+        wanted, got = (getattr(output, name, None) for output in (expected, out))
+        if (got is None) != (wanted is None):
+            said = "None" if wanted is None else "memory for it"
+            kind = "None" if got is None else type(got).__name__
+            raise InvalidInputError(f"out.{name}: expected {said}, got {kind}")
     for path, like in named_tensors(expected):
         tensor = attrgetter(path)(out)
         check_tensor(f"out.{path}", tensor, like.shape, (like.dtype,), device)
         check_contiguous(**{f"out.{path}": tensor})
-
-
-def _check_presence(name: str, part: object, wanted: object) -> None:
-    if (part is None) != (wanted is None):
-        expected = "None" if wanted is None else "memory for it"
-        got = "None" if part is None else type(part).__name__
-        raise InvalidInputError(f"out.{name}: expected {expected}, got {got}")
 
 
 def check_params(params: object) -> None:
@@ -146,36 +142,19 @@ def check_policy(policy: object) -> None:
         raise InvalidInputError(f"policy: expected one such as Probabilistic(), got {got}")
 
 
-def check_verify_fits(batch: VerifyBatch, params: SamplingTensors) -> None:
+def check_fits(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> None:
     """Raise `InvalidInputError` unless the parameters are for this batch."""
-    _check_requests(batch.num_reqs, batch.target_logits, params)
-    _check_counts(batch, params)
-    _check_num_logprobs(batch.vocab_size, params)
-
-
-def check_sample_fits(batch: SampleBatch, params: SamplingTensors) -> None:
-    """Raise `InvalidInputError` unless the parameters are for this batch."""
-    _check_requests(batch.num_reqs, batch.logits, params)
-    if batch.draft_index is None:
-        _check_counts(batch, params)
-        _check_num_logprobs(batch.logits.shape[1], params)
-
-
-def _check_requests(num_reqs: int, logits: Tensor, params: SamplingTensors) -> None:
     check_params(params)
     name, entries = "params.seeds", params.seeds
     if params.slot_ids is not None:
         name, entries = "params.slot_ids", params.slot_ids
-    check_tensor(name, entries, (num_reqs,), (entries.dtype,), logits.device)
-
-
-def _check_counts(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> None:
+    check_tensor(name, entries, (batch.num_reqs,), (entries.dtype,), batch.positions.device)
+    if isinstance(batch, SampleBatch) and batch.draft_index is not None:
+        # A draft has neither penalties nor logprobs.
+        return
     if params.penalties is not None and batch.token_counts is None:
         raise InvalidInputError(
             "token_counts: expected TokenCounts because a request has penalties, got None"
         )
-
-
-def _check_num_logprobs(vocab_size: int, params: SamplingTensors) -> None:
     if params.num_logprobs is not None:
-        check_integer("num_logprobs", params.num_logprobs, 0, vocab_size)
+        check_integer("num_logprobs", params.num_logprobs, 0, batch.vocab_size)

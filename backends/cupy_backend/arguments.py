@@ -10,7 +10,7 @@ from attrs import asdict, evolve
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
-from ...core.call_memory import check_sample_fits, check_verify_fits
+from ...core.call_memory import check_fits
 from ...core.errors import UnavailableError
 from ...core.output import Status
 from ...core.policies import Block, Fly, Policy, Strict, Synthetic, Typical
@@ -52,7 +52,7 @@ def job_of(
 
 
 def _verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> Job:
-    check_verify_fits(batch, params)
+    check_fits(batch, params)
     number, target = policy_number(policy), params.target
     logits, drafts, draft_logits = batch.target_logits, batch.draft_token_ids, batch.draft_logits
     if batch.max_spec_len > MAX_RATES:
@@ -101,18 +101,15 @@ def _verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
 
 def _sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
     """A strict verification without a draft."""
-    check_sample_fits(batch, params)
+    check_fits(batch, params)
     recipe, flawed = params.target, Status.TARGET_LOGITS_INVALID
     if batch.draft_index is not None:
         recipe, flawed = params.draft, Status.DRAFT_LOGITS_INVALID
         params = evolve(params, bias=None, penalties=None, num_logprobs=None)
-    vocab_size = batch.logits.shape[1]
-    if batch.draft_to_target is not None and batch.target_vocab_size is not None:
-        vocab_size = batch.target_vocab_size
     extent = Extent(
         num_reqs=batch.num_reqs,
         max_spec_len=0,
-        vocab_size=vocab_size,
+        vocab_size=batch.vocab_size,
         greedy=recipe.all_greedy and batch.draft_to_target is None,
         filtered=_has_filters(recipe),
         marked=_is_marked(params),

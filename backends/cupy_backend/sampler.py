@@ -14,7 +14,7 @@ from torch import Tensor
 from ...core.errors import InvalidInputError
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
-from ..fused_sampler import FusedSampler, Output, Verb
+from ..both_verbs import BothVerbs, Output, Verb
 from ..inverse_maps import InverseMaps
 from .arguments import job_of
 from .cache import CompiledKernels
@@ -23,7 +23,7 @@ from .plan import Plan, Plans, enter_addresses
 
 
 @frozen(eq=False)
-class CupySampler(FusedSampler):
+class CupySampler(BothVerbs):
     """A `Sampler` for CUDA tensors, safe to share between threads and streams.
 
     Without a caller's workspace each stream has one of its own.

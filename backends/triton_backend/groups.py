@@ -25,7 +25,7 @@ from .arguments import (
     Scratch,
     TargetRows,
 )
-from .plan import Plan, sampled_vocab_size
+from .plan import Plan
 
 Leaf = Callable[[Tensor | None], Any]
 
@@ -93,7 +93,7 @@ def batch_groups(batch: VerifyBatch | SampleBatch, leaf: Leaf) -> BatchGroups:
     slots, positions = leaf(batch.slot_ids), leaf(batch.positions)
     if isinstance(batch, SampleBatch):
         logits = batch.logits
-        rows = TargetRows(leaf(logits), logits.stride(0), sampled_vocab_size(batch), None, None)
+        rows = TargetRows(leaf(logits), logits.stride(0), batch.vocab_size, None, None)
         return BatchGroups(rows, masks, NO_DRAFT, Requests(None, 0, positions, slots), counts)
     logits, draft_logits, draft_ids = batch.target_logits, batch.draft_logits, batch.draft_token_ids
     starts = leaf(batch.cu_num_logits)

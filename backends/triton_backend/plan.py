@@ -114,7 +114,7 @@ def plan_sample(batch: SampleBatch, params: SamplingTensors) -> Plan:
     for_target = batch.draft_index is None
     recipe = recipe_of(batch, params)
     ranks = recipe.any_min_p or recipe.any_top_k
-    vocab_size = sampled_vocab_size(batch)
+    vocab_size = batch.vocab_size
     layout = Layout(
         num_reqs=batch.num_reqs,
         num_rows=1,
@@ -168,13 +168,6 @@ def _variant(
 def recipe_of(batch: SampleBatch, params: SamplingTensors) -> RecipeTensors:
     """What a sample's rows are drawn with."""
     return params.target if batch.draft_index is None else params.draft
-
-
-def sampled_vocab_size(batch: SampleBatch) -> int:
-    """How many ids the drawn tokens belong to."""
-    if batch.draft_to_target is not None and batch.target_vocab_size is not None:
-        return batch.target_vocab_size
-    return batch.logits.shape[1]
 
 
 def num_blocks(vocab_size: int) -> int:

@@ -8,11 +8,11 @@ from torch import Tensor
 from triton.runtime import driver
 
 from ...core.batch import SampleBatch, VerifyBatch
-from ...core.call_memory import check_params, check_policy, check_workspace
+from ...core.call_memory import check_fits, check_params, check_policy, check_workspace
 from ...core.output import SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
-from ..fused_sampler import FusedSampler, Output, Verb
+from ..both_verbs import BothVerbs, Output, Verb
 from ..inverse_maps import InverseMaps
 from .device import can_overlap, check_reachable, num_processors
 from .groups import (
@@ -26,13 +26,13 @@ from .groups import (
 )
 from .known_calls import Kind, KnownCalls, Part
 from .launch import Launcher, launch_all, start
-from .plan import Plan, plan_sample, plan_verify, sampled_vocab_size
+from .plan import Plan, plan_sample, plan_verify
 from .side_by_side import side_by_side
 
 OWN = Kind(("own",))
 
 
-class TritonSampler(FusedSampler):
+class TritonSampler(BothVerbs):
     """A `Sampler` for CUDA tensors.
 
     Args:
@@ -71,7 +71,7 @@ class TritonSampler(FusedSampler):
         kind = (current, *rule, *(part.kind for part in parts), given_space)
         known = self._known.find(kind)
         if known is None:
-            verb.check_fits(batch, params)
+            check_fits(batch, params)
             if not is_own:
                 verb.check_output(out, batch, params, *rule)
             plan = _plan_of(batch, params, *rule)
@@ -106,12 +106,9 @@ class TritonSampler(FusedSampler):
         return out
 
     def _inverse_map(self, plan: Plan, batch: VerifyBatch | SampleBatch) -> Tensor | None:
-        id_map = batch.draft_to_target
-        if id_map is None:
+        if isinstance(batch, VerifyBatch) and not plan.reads_draft:
             return None
-        if isinstance(batch, SampleBatch):
-            return self._inverses.of(id_map, sampled_vocab_size(batch))
-        return self._inverses.of(id_map, batch.vocab_size) if plan.reads_draft else None
+        return self._inverses.of(batch.draft_to_target, batch.vocab_size)
 
 
 def _plan_of(batch: Any, params: SamplingTensors, policy: Any = None) -> Plan:

@@ -23,7 +23,7 @@ from acceptor.core import (
     empty_sample_output,
     empty_verify_output,
 )
-from acceptor.core.call_memory import check_sample_fits, check_verify_fits
+from acceptor.core.call_memory import check_fits
 from kit.operators import OperatorLog
 
 NUM_REQS, MAX_SPEC_LEN, VOCAB_SIZE, DRAFT_VOCAB_SIZE, NUM_SLOTS = 3, 2, 7, 5, 4
@@ -121,10 +121,10 @@ def test_a_good_batch_is_built_without_reading_it(device: torch.device) -> None:
     batch = VerifyBatch(**verify_tensors(device))
     assert (batch.num_reqs, batch.max_spec_len, batch.vocab_size) == (3, 2, 7)
     params = SamplingTensors.stack([SamplingParams(seed=1)] * NUM_REQS, device)
-    check_verify_fits(batch, params)
+    check_fits(batch, params)
     sample = SampleBatch(**sample_tensors(device))
     assert sample.num_reqs == 3
-    check_sample_fits(sample, params)
+    check_fits(sample, params)
 
 
 @pytest.mark.parametrize("backend", ["reference", "triton", "cupy"])
@@ -232,7 +232,7 @@ def test_parameters_on_another_device_are_refused() -> None:
     params = SamplingTensors.stack([SamplingParams(seed=1)] * NUM_REQS, "meta")
     batch = VerifyBatch(**verify_tensors(torch.device("cpu")))
     with pytest.raises(InvalidInputError, match=r"^params\.seeds: expected device cpu, got meta"):
-        check_verify_fits(batch, params)
+        check_fits(batch, params)
 
 
 def test_a_dense_batch_is_a_view() -> None:

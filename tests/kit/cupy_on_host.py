@@ -9,11 +9,11 @@ import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 
+from acceptor.backends.both_verbs import BothVerbs, Output, Verb
 from acceptor.backends.cupy_backend.arguments import job_of
 from acceptor.backends.cupy_backend.params import PLACES, SIZE
 from acceptor.backends.cupy_backend.plan import enter_addresses
 from acceptor.backends.cupy_backend.variant import KERNELS, MIXED
-from acceptor.backends.fused_sampler import FusedSampler, Output, Verb
 from acceptor.backends.inverse_maps import InverseMaps
 from acceptor.core import Policy, SamplingTensors
 
@@ -23,7 +23,7 @@ _MARGIN = 64
 
 
 @frozen(eq=False)
-class HostSampler(FusedSampler):
+class HostSampler(BothVerbs):
     """A `Sampler` for CPU tensors; what a kernel leaves unwritten is -77 or NaN.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""What the fused samplers have in common: both their verbs are calls that take one way."""
+"""What samplers have in common: both their verbs are calls that take one way."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -8,9 +8,7 @@ from torch import Tensor
 
 from ..core.batch import SampleBatch, VerifyBatch
 from ..core.call_memory import (
-    check_sample_fits,
     check_sample_output,
-    check_verify_fits,
     check_verify_output,
     empty_sample_output,
     empty_verify_output,
@@ -23,18 +21,18 @@ Output = TypeVar("Output", VerifyOutput, SampleOutput)
 
 
 class Verb(NamedTuple):
-    """How a call is checked, and what it writes to; the last two take all that it was given."""
+    """A call's name, and what it writes to; both functions take all that it was given."""
 
-    check_fits: Callable[..., None]
+    name: str
     empty_output: Callable[..., Any]
     check_output: Callable[..., None]
 
 
-VERIFY = Verb(check_verify_fits, empty_verify_output, check_verify_output)
-SAMPLE = Verb(check_sample_fits, empty_sample_output, check_sample_output)
+VERIFY = Verb("verify", empty_verify_output, check_verify_output)
+SAMPLE = Verb("sample", empty_sample_output, check_sample_output)
 
 
-class FusedSampler(ABC):
+class BothVerbs(ABC):
     """A `Sampler`; a draw is a verification without a draft and without a policy."""
 
     def verify(
