@@ -3,6 +3,8 @@
 Requests may be asked again in another batch, in which each must keep its answer (`varied`).
 """
 
+from functools import partial
+
 import numpy as np
 import torch
 from attrs import evolve
@@ -87,25 +89,30 @@ def _target_logits(case: Case, num_rows: int, noise: torch.Generator) -> Tensor:
 
 
 def _rows(case: Case, kind: str, num_rows: int, noise: torch.Generator) -> Tensor:
-    shape = (num_rows, case.vocab_size)
-    normal = torch.randn(shape, generator=noise)
-    if kind == "sharp":
-        tokens = _any_ids(normal, noise)[:, None]
-        return normal.scatter_add(1, tokens, torch.full_like(normal[:, :1], 25.0))
-    if kind == "zipf":
-        ranks = torch.rand(shape, generator=noise).argsort(dim=-1) + 1
-        return normal / 2 - 1.1 * ranks.log()
-    scale = 1 / 64 if int(torch.randint(2, (), generator=noise)) else 1.0
-    largest = torch.finfo(getattr(torch, case.dtype)).max
+    normal = torch.randn((num_rows, case.vocab_size), generator=noise)
+    scale = 1.0
+    if kind not in ("sharp", "zipf") and int(torch.randint(2, (), generator=noise)):
+        scale = 1 / 64
+    if kind == "huge":
+        return normal.clamp(-1, 1) * torch.finfo(getattr(torch, case.dtype)).max
+    rows = target_rows(kind, normal, noise)
+    return rows * scale if kind == "flat" else rows
+
+
+def target_rows(kind: str, normal: Tensor, noise: torch.Generator) -> Tensor:
+    """One of `LOGITS`, of N(0, 1) [num_rows, vocab_size] on the noise's device."""
+    uniform = partial(torch.rand, normal.shape, generator=noise, device=noise.device)
+    one, peaks = torch.ones_like(normal[:, :1]), 8 / max(normal.shape[1], 8)
     return {
-        "lm": lambda: normal * 2 + _peaks(shape, noise),
-        "flat": lambda: normal * scale,
+        "lm": lambda: normal * 2 + (6 + 14 * uniform()) * (uniform() < peaks),
+        "zipf": lambda: normal / 2 - 1.1 * (uniform().argsort(dim=-1) + 1).log(),
+        "flat": lambda: normal,
+        "sharp": lambda: normal.scatter_add(1, _any_ids(normal, noise)[:, None], 25 * one),
         "ties": lambda: torch.round(normal * 1.5),
-        "constant": lambda: torch.zeros(shape),
+        "constant": lambda: torch.zeros_like(normal),
         # Weights of exactly 1 at different logits.
-        "even": lambda: 1e-30 * torch.rand(shape, generator=noise).argsort(dim=-1),
+        "even": lambda: 1e-30 * uniform().argsort(dim=-1),
         "large": lambda: normal * 500,
-        "huge": lambda: normal.clamp(-1, 1) * largest,
     }[kind]()
 
 
@@ -156,13 +163,8 @@ def _spoil(rows: Tensor, noise: torch.Generator) -> None:
 
 
 def _any_ids(logits: Tensor, noise: torch.Generator) -> Tensor:
-    return torch.randint(0, logits.shape[-1], (len(logits),), generator=noise)
-
-
-def _peaks(shape: tuple[int, int], noise: torch.Generator) -> Tensor:
-    heights = 6 + 14 * torch.rand(shape, generator=noise)
-    chosen = torch.rand(shape, generator=noise) < 8 / max(shape[1], 8)
-    return torch.where(chosen, heights, 0.0)
+    places = (len(logits),)
+    return torch.randint(0, logits.shape[-1], places, generator=noise, device=noise.device)
 
 
 def _layout(case: Case, noise: torch.Generator) -> Layout:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
-from acceptor.app.bench.kernels.inputs import Logits, draw_drafts
+from acceptor.app.bench.kernels.inputs import Logits, make_step
 from acceptor.app.bench.kernels.workload import Workload
 from acceptor.backends import load_sampler
 from acceptor.backends.conformance import judge_verify
@@ -99,12 +99,10 @@ def verification(
         dtype=dtype,
         inputs=inputs,
     )
-    logits = Logits.random(workload, noise)
-    batch = VerifyBatch.dense(
-        target_logits=logits.target,
-        draft_token_ids=draw_drafts(logits.draft, workload.recipe, noise),
+    step = make_step(workload, Logits.random(workload, noise), noise, load_sampler("reference"))
+    batch = evolve(
+        step.batch,
         positions=torch.arange(num_reqs, device="cuda"),
-        draft_logits=logits.draft,
         slot_ids=torch.arange(num_reqs, device="cuda"),
     )
     wanted = sampling_params_of(num_reqs, **settings)

@@ -15,10 +15,10 @@ import triton.language as tl
 from attrs import evolve
 from torch import Tensor
 
-from acceptor.app.bench.kernels.inputs import KINDS
+from acceptor.app.bench.kernels.inputs import MIXED
 from acceptor.backends.conformance import Case, run_case
 from acceptor.backends.conformance.case import FEATURES
-from acceptor.backends.conformance.inputs import make_inputs
+from acceptor.backends.conformance.inputs import make_inputs, target_rows
 from acceptor.backends.conformance.run import in_another_batch
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.backends.reference.thresholds import log_probs
@@ -77,10 +77,11 @@ ASKING = Case(
 
 def rows(vocab_size: int, noise: torch.Generator) -> Mapping[str, Tensor]:
     """A row of each kind, float32."""
-    normal = 2 * torch.randn(vocab_size, generator=noise)
+    standard = torch.randn((1, vocab_size), generator=noise)
+    normal = 2 * standard[0]
     rare = torch.where(torch.arange(vocab_size) % 97 == 0, normal, -math.inf)
     return {
-        **{name: KINDS[name]((1, vocab_size), noise)[0] for name in KINDS if name != "bad"},
+        **{name: target_rows(name, standard, noise)[0] for name in MIXED},
         "sorted": normal.sort(descending=True).values,
         "equal": -torch.zeros(vocab_size),
         "rare": rare,

@@ -3,84 +3,25 @@
 Its logits are of several kinds, from a language model's to a kernel's worst case.
 """
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from functools import partial
 
 import torch
-from attrs import asdict, evolve, frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
-from ....backends.reference.thresholds import log_probs
+from ....backends.conformance.inputs import target_rows
 from ....core.allowed_tokens import pack_allowed
 from ....core.batch import SampleBatch, VerifyBatch
 from ....core.policies import Policy
 from ....core.ports import Sampler
-from ....core.randomness import Stream
-from ....core.sampling_params import Recipe, SamplingParams
+from ....core.sampling_params import SamplingParams
 from ....core.sampling_tensors import SamplingTensors
 from ....core.token_counts import TokenCounts
 from .workload import Workload
 
-LM_SCALE, NUM_PEAKS, LOWEST_PEAK, HIGHEST_PEAK = 2.0, 8, 6.0, 20.0
-ZIPF_EXPONENT, ZIPF_NOISE = 1.1, 0.5
-SHARP_HEIGHT = 40.0
-TIES_SCALE = 2.0
 BAD_VALUES = (torch.nan, torch.inf, -torch.inf, 0.0)
 DRAFT_NOISE = 0.7
-
-Shape = tuple[int, int]
-"""[num_rows, vocab_size]."""
-
-
-def _normal(shape: Shape, noise: torch.Generator, scale: float = 1.0) -> Tensor:
-    return torch.randn(shape, generator=noise, device=noise.device).mul_(scale)
-
-
-def _lm(shape: Shape, noise: torch.Generator) -> Tensor:
-    rows = _normal(shape, noise, LM_SCALE)
-    places = (shape[0], NUM_PEAKS)
-    where = torch.randint(shape[1], places, generator=noise, device=noise.device)
-    heights = torch.empty(places, device=noise.device)
-    heights.uniform_(LOWEST_PEAK, HIGHEST_PEAK, generator=noise)
-    return rows.scatter_add_(1, where, heights)
-
-
-def _zipf(shape: Shape, noise: torch.Generator) -> Tensor:
-    ranks = 1 + torch.randperm(shape[1], generator=noise, device=noise.device)
-    return _normal(shape, noise, ZIPF_NOISE).sub_(ranks.log(), alpha=ZIPF_EXPONENT)
-
-
-def _sharp(shape: Shape, noise: torch.Generator) -> Tensor:
-    rows = _normal(shape, noise)
-    where = torch.randint(shape[1], (shape[0], 1), generator=noise, device=noise.device)
-    return rows.scatter_(1, where, SHARP_HEIGHT)
-
-
-def _ties(shape: Shape, noise: torch.Generator) -> Tensor:
-    return _normal(shape, noise, TIES_SCALE).round_()
-
-
-def _bad(shape: Shape, noise: torch.Generator) -> Tensor:
-    rows = _normal(shape, noise)
-    for first, value in enumerate(BAD_VALUES):
-        rows[first :: len(BAD_VALUES)] = value
-    return rows
-
-
-KINDS: Mapping[str, Callable[[Shape, torch.Generator], Tensor]] = MappingProxyType(
-    {"lm": _lm, "zipf": _zipf, "flat": _normal, "sharp": _sharp, "ties": _ties, "bad": _bad}
-)
-"""Target rows by the name of the kind, float32:
-
-- lm: N(0, 2²) with eight peaks of 6 to 20;
-- zipf: Zipf 1.1 log-probabilities and N(0, 0.5²), token ids permuted;
-- flat: N(0, 1);
-- sharp: N(0, 1) and one token at 40;
-- ties: N(0, 2²) rounded to integers;
-- bad: rows of NaN, of infinity, of minus infinity and of equal logits in turn.
-"""
-
-MIXED = tuple(kind for kind in KINDS if kind != "bad")
+MIXED = ("lm", "zipf", "flat", "sharp", "ties")
 
 
 @frozen(eq=False)
@@ -105,17 +46,21 @@ class Logits:
         kinds = MIXED if workload.inputs == "mixed" else (workload.inputs,)
         for place, kind in enumerate(kinds):
             rows = target[place :: len(kinds)]
-            drawn = KINDS[kind]((len(rows), vocab_size), noise)
+            normal = partial(torch.randn, rows.shape, generator=noise, device=noise.device)
+            drawn = _bad(normal()) if kind == "bad" else target_rows(kind, normal(), noise)
             rows.copy_(drawn)
-            drawn.add_(_normal((len(rows), vocab_size), noise, DRAFT_NOISE))
+            drawn += DRAFT_NOISE * normal()
             near[place :: len(kinds)] = drawn.round_() if kind == "ties" else drawn
         shape = (num_reqs, num_rows, vocab_size)
         # Nothing is drafted behind the last row.
         return cls(target.view(shape), near.view(shape)[:, :-1].contiguous())
 
 
-ROWS_AT_ONCE = 128
-"""Drafting works in float64; so many rows of it fit beside the logits."""
+def _bad(rows: Tensor) -> Tensor:
+    for first, value in enumerate(BAD_VALUES):
+        rows[first :: len(BAD_VALUES)] = value
+    return rows
+
 
 MAX_POSITION = 4096
 PROMPT_LEN, OUTPUT_LEN = 512, 128
@@ -148,18 +93,12 @@ class Step:
 
 
 def make_step(workload: Workload, logits: Logits, noise: torch.Generator, sampler: Sampler) -> Step:
-    """Draft from the draft's own law and put the batch together.
-
-    The sampler draws the drafts only where they must share the target's noise.
-    """
+    """Let the sampler draft from the draft's own law, and put the batch together."""
     policy, num_reqs, device = workload.make_policy(), workload.num_reqs, noise.device
     positions = torch.randint(MAX_POSITION, (num_reqs,), generator=noise, device=device)
     requests = _requests(workload, noise)
     params = SamplingTensors.stack(requests, device)
-    if policy.draft_stream is Stream.TARGET:
-        drafts = _coupled_drafts(logits.draft, positions, params, policy, sampler)
-    else:
-        drafts = draw_drafts(logits.draft, workload.recipe, noise)
+    drafts = draw_drafts(logits.draft, positions, params, policy, sampler)
     target, masks = logits.target, None
     if workload.allowed < 1:
         allowed = _allowed(workload, drafts, noise)
@@ -211,33 +150,22 @@ def _token_counts(logits: Logits, noise: torch.Generator) -> TokenCounts:
     return counts
 
 
-def draw_drafts(draft_logits: Tensor, recipe: Recipe, noise: torch.Generator) -> Tensor:
-    """One token from each row's law, all with one recipe: [num_reqs, K] int64."""
-    params = SamplingTensors.stack([SamplingParams(**asdict(recipe), seed=0)], noise.device)
-    drawn = []
-    for rows in draft_logits.flatten(0, 1).split(ROWS_AT_ONCE):
-        same = torch.zeros(len(rows), dtype=torch.int64, device=noise.device)
-        probs = log_probs(rows, params.draft, same).exp_()
-        races = torch.empty_like(probs).exponential_(generator=noise)
-        drawn.append((probs / races).argmax(-1))
-    return torch.cat(drawn).view(draft_logits.shape[:2])
-
-
-def _coupled_drafts(
+def draw_drafts(
     draft_logits: Tensor,
     positions: Tensor,
     params: SamplingTensors,
     policy: Policy,
     sampler: Sampler,
 ) -> Tensor:
-    num_reqs, num_tokens, _ = draft_logits.shape
-    drafts = torch.empty((num_reqs, num_tokens), dtype=torch.int64, device=positions.device)
-    for place in range(num_tokens):
+    """One token from each row's law: [num_reqs, K] int64."""
+    drafts = positions.new_empty(draft_logits.shape[:2])
+    for place in range(drafts.shape[1]):
         batch = SampleBatch(
             logits=draft_logits[:, place],
             positions=positions + place,
             draft_index=place + 1,
             draft_stream=policy.draft_stream,
         )
-        drafts[:, place] = sampler.sample(batch, params).token_ids
+        # Rows that nothing can be drawn from have a draft as well.
+        drafts[:, place] = sampler.sample(batch, params).token_ids.clamp(min=0)
     return drafts

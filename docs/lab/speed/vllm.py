@@ -25,13 +25,14 @@ import kit.vllm_process  # noqa: F401, vLLM can be imported from here on
 
 from vllm.sampling_params import SamplingParams
 
-from acceptor.app.bench.kernels.inputs import Logits, draw_drafts
+from acceptor.app.bench.kernels.inputs import Logits, make_step
 from acceptor.app.bench.kernels.machine import describe
 from acceptor.app.bench.kernels.stopwatch import Call, Stopwatch
 from acceptor.app.bench.kernels.workload import Workload
 from acceptor.app.bench.table import Table
 from acceptor.app.vllm_plugin.registration import PluginSettings
 from acceptor.app.vllm_plugin.rejection_sampler import AcceptorSampler
+from acceptor.backends import load_sampler
 from acceptor.core.sampling_params import Recipe
 from kit.vllm_engine import DEVICE, OWN, Engine, speculation
 
@@ -54,7 +55,8 @@ def steps(workload: Workload, logits: Logits) -> list[Call]:
     """One step of each sampler on the same inputs."""
     recipe, noise = workload.recipe, torch.Generator(DEVICE).manual_seed(1)
     # Speculators of vLLM draw at the temperature alone.
-    drafts = draw_drafts(logits.draft, Recipe(temperature=recipe.temperature), noise)
+    drawn = evolve(workload, recipe=Recipe(temperature=recipe.temperature))
+    drafts = make_step(drawn, logits, noise, load_sampler("reference")).batch.draft_token_ids
     of_recipe = {"temperature": recipe.temperature, "top_k": recipe.top_k, "top_p": recipe.top_p}
     params = [SamplingParams(seed=seed, **of_recipe) for seed in range(workload.num_reqs)]
     speculates = speculation(num_spec_tokens=workload.num_spec_tokens)
