@@ -13,6 +13,7 @@ from itertools import accumulate
 from operator import mul
 from weakref import WeakKeyDictionary
 
+import numpy as np
 from attrs import define, field, frozen
 
 from ...core.policies.parameters import derived
@@ -124,12 +125,14 @@ class AdaptiveRunner(Runner):
         prices, num_reqs = self._prices_of(len(states)), len(states)
         # Most likely tokens first; a request's own are in order, since each needs those before it.
         offers = sorted(self._offers(states, draft_limits), reverse=True)
-        best: list[Offer] = []
-        best_rate = num_reqs / prices.shared[0]
-        for longest in range(1, max((-place for _, place, _ in offers), default=0) + 1):
-            taken, rate = _take(offers, longest, num_reqs, prices)
-            if rate > best_rate:
-                best, best_rate = taken, rate
+        best, best_rate = list[Offer](), 0.0
+        for longest in range(max((-place for _, place, _ in offers), default=0) + 1):
+            fitting = [offer for offer in offers if -offer[1] <= longest]
+            tokens = num_reqs + np.cumsum([0.0, *(reach for reach, _, _ in fitting)])
+            rates = tokens / (prices.shared[longest] + prices.token * np.arange(len(tokens)))
+            num_taken = int(rates.argmax())
+            if rates[num_taken] > best_rate:
+                best, best_rate = fitting[:num_taken], rates[num_taken]
         lengths = [0] * num_reqs
         for _, _, request in best:
             lengths[request] += 1
@@ -144,20 +147,3 @@ class AdaptiveRunner(Runner):
     def _record(self, state: RequestState) -> DraftRecord:
         nothing = [0.0] * self.max_spec_tokens
         return self._records.setdefault(state, DraftRecord(nothing, nothing))
-
-
-def _take(
-    offers: Sequence[Offer], longest: int, num_reqs: int, prices: Prices
-) -> tuple[list[Offer], float]:
-    """Take offers, best first, while one brings more tokens per second than all so far."""
-    taken: list[Offer] = []
-    gain, seconds = float(num_reqs), prices.shared[longest]
-    for offer in offers:
-        if -offer[1] > longest:
-            continue
-        if offer[0] * seconds <= gain * prices.token:
-            break
-        taken.append(offer)
-        gain += offer[0]
-        seconds += prices.token
-    return taken, gain / seconds

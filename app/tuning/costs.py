@@ -5,12 +5,14 @@ where each draft token costs a forward of the draft and a row of everything else
 between the measured batch sizes, extrapolated beyond the outer two.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import median
 
 import numpy as np
 from attrs import astuple, fields, frozen
+from numpy.typing import NDArray
 
 from ...core import InvalidInputError
 
@@ -42,6 +44,7 @@ class StepTimes:
 MIN_STEPS = 5
 PARTS = tuple(part.name for part in fields(StepTimes))
 
+Floats = NDArray[np.float64]
 Key = tuple[int, int]
 """Requests in a step, and tokens of its longest draft."""
 
@@ -65,11 +68,6 @@ class StepCosts:
     def __attrs_post_init__(self) -> None:
         if not self.medians:
             raise InvalidInputError("medians: expected a measured step, got none")
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        """Each num_reqs among them, rising."""
-        return sorted({num_reqs for num_reqs, _ in self.medians})
 
     @classmethod
     def of(cls, samples: Iterable[tuple[Key, StepTimes]]) -> "StepCosts":
@@ -101,46 +99,38 @@ class StepCosts:
 
     def times(self, num_reqs: int, num_spec_tokens: int) -> StepTimes:
         """What a step costs, part by part."""
-        return StepTimes(
-            **{
-                part: _on_line(
-                    num_reqs, {size: self._at(size, num_spec_tokens, part) for size in self.sizes}
-                )
-                for part in PARTS
-            }
-        )
+        sizes = sorted({size for size, _ in self.medians})
+        costs = [self._at(size, num_spec_tokens) for size in sizes]
+        return StepTimes(*_on_line(num_reqs, sizes, costs).tolist())
 
     def seconds(self, num_reqs: int, num_spec_tokens: int) -> float:
         """What a step costs."""
         return self.times(num_reqs, num_spec_tokens).total
 
-    def _at(self, num_reqs: int, num_spec_tokens: int, part: str) -> float:
-        known = {
-            length: getattr(times, part)
-            for (size, length), times in self.medians.items()
-            if size == num_reqs
+    def _at(self, num_reqs: int, num_spec_tokens: int) -> Floats:
+        """Each of `PARTS` for one of the measured sizes."""
+        known: dict[int, Floats] = {
+            k: np.array(astuple(v)) for (size, k), v in self.medians.items() if size == num_reqs
         }
         drafting = {length: cost for length, cost in known.items() if length}
         # Nothing is drafted at K = 0, so it does not lie on the line of the others.
-        if num_spec_tokens in known and (num_spec_tokens == 0 or len(drafting) < 2):
-            return float(known[num_spec_tokens])
-        if len(drafting) < 2:
-            return float(max(known.values()))
-        slope, offset = np.polyfit(list(drafting), list(drafting.values()), 1)
-        return float(max(offset + slope * num_spec_tokens, 0.0))
+        if len(drafting) < 2 or (num_spec_tokens == 0 and 0 in known):
+            return known.get(num_spec_tokens, known[max(known)])
+        line = np.polyfit([*drafting], [*drafting.values()], 1)
+        return np.polyval(line, num_spec_tokens).clip(0.0)
 
 
-def _on_line(size: int, known: dict[int, float]) -> float:
-    """The cost at a size, between its neighbours, or beyond the outer two."""
-    sizes, costs = list(known), list(known.values())
-    if len(sizes) == 1 or sizes[0] <= size <= sizes[-1]:
-        return float(np.interp(size, sizes, costs))
-    (low, high), (low_cost, high_cost) = (
-        (two[:2] if size < sizes[0] else two[-2:]) for two in (sizes, costs)
-    )
-    # More requests do not cost less: a line that falls out there is noise.
-    slope = max((high_cost - low_cost) / (high - low), 0.0)
-    if size > high:
-        return high_cost + slope * (size - high)
-    # Nor does one cost less than its share of several.
-    return low_cost - min(slope, low_cost / low) * (low - size)
+def _on_line(size: int, sizes: Sequence[int], costs: Sequence[Floats]) -> Floats:
+    """The costs at a size, between its neighbours, or beyond the outer two."""
+    if len(sizes) == 1:
+        return costs[0]
+    high = min(max(bisect_left(sizes, size), 1), len(sizes) - 1)
+    slope = (costs[high] - costs[high - 1]) / (sizes[high] - sizes[high - 1])
+    if not sizes[0] <= size <= sizes[-1]:
+        # More requests do not cost less: a line that falls out there is noise.
+        slope = np.maximum(slope, 0.0)
+    if size < sizes[0]:
+        # Nor does one cost less than its share of several.
+        slope = np.minimum(slope, costs[0] / sizes[0])
+    near = high if size > sizes[high] else high - 1
+    return costs[near] + slope * (size - sizes[near])
