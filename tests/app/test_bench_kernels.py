@@ -226,9 +226,9 @@ def test_logits_without_room_say_what_to_lower(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.gpu
 def test_the_kernel_of_the_floor_reads_every_word_once() -> None:
-    from acceptor.app.bench.kernels.read_once import SHAPES, ReadOnce  # noqa: PLC0415, has Triton
+    from acceptor.app.bench.kernels.read_once import SHAPES, read_once  # noqa: PLC0415, has Triton
 
     words = torch.arange(20_001, dtype=torch.int32, device="cuda")
     for shape in SHAPES:
         maxima = [int(part.max()) for part in words.split(shape[0])]
-        assert ReadOnce(words, shape)().tolist() == maxima
+        assert read_once(words, shape)().tolist() == maxima

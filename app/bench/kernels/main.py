@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -63,31 +63,26 @@ def measure(options: Options) -> Run:
         raise InvalidInputError(f"--only: expected a part of a row's name, got {options['only']}")
     for name in options["backends"]:
         check_choice("--backend", name, BACKENDS)
-    until = start + (options["seconds"] or math.inf)
-    bench = KernelBench(options["backends"], Stopwatch(device), until)
-    console, lines = new_console(stderr=True), list[Line]()
-
-    def progress(line: Line) -> None:
-        lines.append(line)
-        seconds = time.monotonic() - start
-        done = f"{len(lines)} of {num_wanted}, {seconds:.0f} s"
-        console.print(f"{done}: {_in_short(line)}", soft_wrap=True)
-
-    effort = _effort(HEADLINE_EFFORT, options)
-    bandwidth = bench.bandwidth
+    bench = KernelBench(options["backends"], Stopwatch(device))
+    console, lines, limit = new_console(stderr=True), list[Line](), options["seconds"] or math.inf
+    effort, bandwidth = _effort(HEADLINE_EFFORT, options), bench.bandwidth
     with told_when_out_of_memory("logits", device, "lower --requests or --vocab-size"):
-        measured = bench.run(workloads, effort, progress)
-        slowest = bench.run(broad, _effort(WORST_EFFORT, options), progress)
+        all_lines = chain(
+            bench.run(workloads, effort), bench.run(broad, _effort(WORST_EFFORT, options))
+        )
+        while time.monotonic() - start < limit and len(lines) < num_wanted:
+            lines.append(next(all_lines))
+            done = f"{len(lines)} of {num_wanted}, {time.monotonic() - start:.0f} s"
+            console.print(f"{done}: {_in_short(lines[-1])}", soft_wrap=True)
     if not lines:
-        seconds: float = options["seconds"]
-        raise InvalidInputError(f"--seconds: expected time for one workload, got {seconds:g}")
+        raise InvalidInputError(f"--seconds: expected time for one workload, got {limit:g}")
     return Run(
         date=datetime.now(UTC).date().isoformat(),
         machine=describe(device),
         bandwidth=bandwidth,
         num_sets=effort.num_sets,
-        lines=measured,
-        worst=slowest,
+        lines=tuple(lines[: len(workloads)]),
+        worst=tuple(lines[len(workloads) :]),
         seconds=round(time.monotonic() - start, 1),
         num_left_out=num_wanted - len(lines),
     )

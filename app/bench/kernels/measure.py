@@ -3,9 +3,8 @@
 A backend that lacks a policy or a recipe, or breaks on it, costs its own cell and no other.
 """
 
-import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from itertools import groupby
 
@@ -46,15 +45,10 @@ class Effort:
 
 @frozen(eq=False)
 class KernelBench:
-    """Measures on one device.
-
-    Attributes:
-        until: no workload begins after this moment of `time.monotonic`.
-    """
+    """Measures on one device."""
 
     backends: tuple[str, ...]
     stopwatch: Stopwatch
-    until: float = math.inf
     _sampler: Callable[[str], Sampler] = field(factory=lambda: cache(load_sampler), init=False)
 
     @property
@@ -64,23 +58,17 @@ class KernelBench:
             floor = self.stopwatch.floor(BANDWIDTH_BYTES)
         return None if floor is None else BANDWIDTH_BYTES / (floor * 1e-6)
 
-    def run(
-        self, workloads: Iterable[Workload], effort: Effort, progress: Callable[[Line], None]
-    ) -> tuple[Line, ...]:
+    def run(self, workloads: Iterable[Workload], effort: Effort) -> Iterator[Line]:
         """Measure one workload after the other; neighbours of one shape share their logits."""
-        lines = list[Line]()
         for _, same_shape in groupby(workloads, lambda workload: workload.shape):
             logits: list[Logits] = []
             for workload in same_shape:
-                if time.monotonic() >= self.until:
-                    return tuple(lines)
                 with torch.accelerator.device_index(self.stopwatch.device.index):
                     noise = torch.Generator(self.stopwatch.device).manual_seed(SEED)
                     sets = range(effort.num_sets)
                     logits = logits or [Logits.random(workload, noise) for _ in sets]
-                    lines.append(self._line(workload, logits, effort))
-                progress(lines[-1])
-        return tuple(lines)
+                    line = self._line(workload, logits, effort)
+                yield line
 
     def _line(self, workload: Workload, logits: Sequence[Logits], effort: Effort) -> Line:
         noise = torch.Generator(self.stopwatch.device).manual_seed(SEED + 1)

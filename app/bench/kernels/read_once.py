@@ -1,5 +1,7 @@
 """A Triton kernel that reads memory once and does next to nothing: the floor of every backend."""
 
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
@@ -18,23 +20,18 @@ def read_once_kernel(words, maxima, num_words, SPAN: tl.constexpr):
     tl.store(maxima + program, tl.max(loaded, 0))
 
 
-class ReadOnce:
-    """Reads a tensor in one launch.
+def read_once(words: Tensor, shape: tuple[int, int]) -> Callable[[], Tensor]:
+    """What reads words in one launch and gives the largest one of each program.
 
     Args:
         words: [num_words] int32, less than 2**31 of them.
         shape: one of `SHAPES`.
     """
+    span, num_warps = shape
+    maxima = torch.empty(triton.cdiv(len(words), span), dtype=torch.int32, device=words.device)
 
-    def __init__(self, words: Tensor, shape: tuple[int, int]) -> None:
-        self._words = words
-        self._span, self._num_warps = shape
-        num_programs = triton.cdiv(len(words), self._span)
-        self._maxima = torch.empty(num_programs, dtype=torch.int32, device=words.device)
+    def read() -> Tensor:
+        read_once_kernel[(len(maxima),)](words, maxima, len(words), SPAN=span, num_warps=num_warps)
+        return maxima
 
-    def __call__(self) -> Tensor:
-        """Read, on the current stream; the largest word of each program."""
-        read_once_kernel[(len(self._maxima),)](
-            self._words, self._maxima, len(self._words), SPAN=self._span, num_warps=self._num_warps
-        )
-        return self._maxima
+    return read

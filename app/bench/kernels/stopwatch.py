@@ -79,12 +79,12 @@ class Stopwatch:
         if self.device.type != "cuda":
             return None
         try:
-            from .read_once import SHAPES, ReadOnce  # noqa: PLC0415, Triton may be missing
+            from .read_once import SHAPES, read_once  # noqa: PLC0415, Triton may be missing
         except ImportError:
             return None
         if num_bytes not in self._floors:
             words = torch.zeros(num_bytes // 4, dtype=torch.int32, device=self.device)
-            times = (self.replays([ReadOnce(words, shape)], FLOOR_COUNT) for shape in SHAPES)
+            times = (self.replays([read_once(words, shape)], FLOOR_COUNT) for shape in SHAPES)
             self._floors[num_bytes] = min(map(median, times))
         return self._floors[num_bytes]
 

@@ -177,7 +177,7 @@ def verification_ms(
         recipe=Recipe(temperature=1.0),
     )
     effort = Effort(count=20, num_sets=2, num_checked=0, eager=False)
-    (line,) = bench.run([workload], effort, lambda _: None)
+    (line,) = bench.run([workload], effort)
     microseconds = line.cells[0].time
     if microseconds is None:
         raise click.ClickException(line.cells[0].problem)
