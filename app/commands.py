@@ -76,7 +76,7 @@ def generate(
     prompt: str, *, config_file: Path | None, compare_plain: bool, json_only: bool, **settings: Any
 ) -> bool:
     """Continue a prompt and print what comes; False if its logits were bad."""
-    console = new_console()
+    console = new_console(quiet=json_only)
     config = read_config(config_file, given(settings))
     wired = wire(config)
     use_threads(config.models.num_threads, wired.target_bytes)
@@ -84,24 +84,20 @@ def generate(
     if compare_plain:
         warm_up(wired.decoder, request)
     engine = wired.decoder.start([request])
-    if json_only:
-        measured = measure(engine)
-    else:
-        if console.is_terminal:
-            console.print(f"memory planned: {engine.memory_plan}\n", style="dim", soft_wrap=True)
-        print_text(console, prompt, "dim")
-        try:
-            measured = measure(engine, partial(print_fragment, console))
-        except BaseException:
-            # What ended it is told on a line of its own.
-            console.print()
-            raise
+    if console.is_terminal:
+        console.print(f"memory planned: {engine.memory_plan}\n", style="dim", soft_wrap=True)
+    print_text(console, prompt, "dim")
+    try:
+        measured = measure(engine, partial(print_fragment, console))
+    except BaseException:
+        # What ended it is told on a line of its own.
+        console.print()
+        raise
     plain = measure_plain(wired.decoder, request) if compare_plain else None
+    print_summary(console, config.backend, wired.decoder, measured, plain)
     if json_only:
         answer = as_json(config.backend, wired.decoder, measured, plain, engine.memory_plan)
         click.echo(json.dumps(answer))
-    else:
-        print_summary(console, config.backend, wired.decoder, measured, plain)
     return measured.result.finish_reason is not FinishReason.ERROR
 
 

@@ -6,9 +6,9 @@ MIN_PIPE_WIDTH = 20
 """Characters: what a pipe gets at least, since rich prints nothing in no columns."""
 
 
-def new_console(*, stderr: bool = False) -> Console:
-    """A console that prints text as it is."""
-    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+def new_console(*, stderr: bool = False, quiet: bool = False) -> Console:
+    """A console that prints text as it is, or nothing."""
+    console = Console(stderr=stderr, quiet=quiet, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = max(console.width, MIN_PIPE_WIDTH)
     return console
