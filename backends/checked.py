@@ -10,11 +10,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ..core.batch import SampleBatch, VerifyBatch
-from ..core.errors import InvalidInputError
-from ..core.policies import Policy
-from ..core.ports import Sampler
-from ..core.sampling_tensors import SamplingTensors
+from ..core import InvalidInputError, Policy, SampleBatch, Sampler, SamplingTensors, VerifyBatch
 from .both_verbs import BothVerbs, Output, Verb
 from .inverse_maps import check_map
 

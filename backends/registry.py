@@ -13,8 +13,7 @@ from types import MappingProxyType
 
 from attrs import frozen
 
-from ..core.errors import AcceptorError, UnavailableError
-from ..core.ports import Sampler
+from ..core import AcceptorError, Sampler, UnavailableError
 from .checked import CheckedSampler
 
 GROUP = "acceptor.backends"

@@ -10,8 +10,7 @@ from pathlib import Path
 import torch
 from attrs import evolve
 
-from ...core.errors import AcceptorError, InvalidInputError
-from ...core.policies import POLICIES
+from ...core import POLICIES, AcceptorError, InvalidInputError
 from .calls import device_for
 from .campaign import CHUNK, Campaign
 from .case import Case, Generator

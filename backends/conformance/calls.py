@@ -13,12 +13,8 @@ import torch
 from attrs import define, field
 from torch import Tensor
 
-from ...core.batch import SampleBatch, VerifyBatch
-from ...core.errors import UnavailableError
+from ...core import Policy, SampleBatch, Sampler, SamplingTensors, UnavailableError, VerifyBatch
 from ...core.output import Output
-from ...core.policies import Policy
-from ...core.ports import Sampler
-from ...core.sampling_tensors import SamplingTensors
 from ...core.tensor_fields import mapped, named_tensors
 from ..registry import BACKENDS, Backend, load_sampler
 from .findings import Difference, Findings

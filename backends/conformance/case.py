@@ -12,8 +12,7 @@ import attrs
 import numpy as np
 from attrs import evolve, field, fields, frozen
 
-from ...core import policies
-from ...core.policies import POLICIES, Policy, Strict
+from ...core import POLICIES, Policy, Strict, policies
 from .oracle.policies import rule_of
 
 LOGITS = ("lm", "zipf", "flat", "sharp", "ties", "constant", "even", "large", "huge", "mixed")

@@ -10,9 +10,7 @@ from typing import NamedTuple
 from attrs import field, frozen
 from torch import Tensor
 
-from ...core.policies import Policy
-from ...core.randomness import Stream
-from ...core.sampling_tensors import SamplingTensors
+from ...core import Policy, SamplingTensors, Stream
 from . import registration
 from .registration import describe
 

@@ -4,10 +4,9 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ...core.policies import DraftView, Policy
+from ...core import DraftView, Level, Policy, SamplingTensors, Stream
 from ...core.race import race
-from ...core.randomness import Level, Stream, acceptance_uniform, random_words
-from ...core.sampling_tensors import SamplingTensors
+from ...core.randomness import acceptance_uniform, random_words
 from .request import RequestRows
 
 

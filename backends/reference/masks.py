@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
+from ...core import SampleBatch, Status, VerifyBatch
 from ...core.allowed_tokens import unpack_allowed
-from ...core.batch import SampleBatch, VerifyBatch
-from ...core.output import Status
 
 Batch = VerifyBatch | SampleBatch
 

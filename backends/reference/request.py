@@ -4,10 +4,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ...core.batch import PADDING_TOKEN_ID, VerifyBatch
-from ...core.output import Status
-from ...core.policies import Policy
-from ...core.sampling_tensors import SamplingTensors
+from ...core import PADDING_TOKEN_ID, Policy, SamplingTensors, Status, VerifyBatch
 from .masks import allowed_in, forbid, why_unusable
 from .statistics import SeenTokens, adjust_logits, is_usable, num_leading
 from .thresholds import log_probs

@@ -8,10 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.batch import SampleBatch
-from ...core.call_memory import check_fits, check_workspace
-from ...core.output import VerifyOutput
-from ...core.sampling_tensors import SamplingTensors
+from ...core import SampleBatch, SamplingTensors, VerifyOutput, check_workspace
+from ...core.call_memory import check_fits
 from ..both_verbs import BothVerbs, Output, Verb
 from ..checked import check_slots
 from ..inverse_maps import InverseMaps

@@ -4,10 +4,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ...core.batch import VerifyBatch
-from ...core.output import Status
-from ...core.policies import DraftView, Policy, Strict
-from ...core.sampling_tensors import SamplingTensors
+from ...core import DraftView, Policy, SamplingTensors, Status, Strict, VerifyBatch
 from .accept import num_accepted
 from .draw import Draws, final_token
 from .request import RequestRows, cut_out
