@@ -3,14 +3,11 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from .block import Block
-from .fly import Fly
+from .likely import RelaxedTopN, Typical
 from .policy import DraftView, Policy, Rule, reports_total_variation
-from .probabilistic import Probabilistic
-from .relaxed import RelaxedTopN
-from .strict import Strict
+from .probabilistic import Block, Probabilistic
+from .strict import Fly, Strict
 from .synthetic import Synthetic
-from .typical import Typical
 
 POLICIES: Mapping[str, Policy] = MappingProxyType(
     {

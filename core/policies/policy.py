@@ -150,11 +150,6 @@ def total_variation(view: DraftView, acceptance: Tensor) -> Tensor:
     return (survived - replaced).abs().sum(dim=-1) / 2
 
 
-def verdicts_of_drafts(view: DraftView, accepted: Tensor) -> Tensor:
-    """Log thresholds of the drafted tokens, given which would survive: bool [K, vocab_size]."""
-    return log_verdicts(accepted.gather(1, view.draft_token_ids[:, None]).squeeze(1))
-
-
 def log_verdicts(accepted: Tensor) -> Tensor:
     """Log thresholds that always or never accept: bool [K] -> float64 [K]."""
     return torch.where(accepted, 0.0, -torch.inf).to(torch.float64)

@@ -5,7 +5,8 @@ from functools import cached_property
 import numpy as np
 from attrs import evolve, field, frozen
 
-from ....core import Policy, Status, Strict
+from ....core.output import Status
+from ....core.policies import Policy, Strict
 from .filters import Possible
 from .law import TOLERANCE, RowLogprobs
 from .policies import PolicyRule, rule_of

@@ -7,7 +7,8 @@ from itertools import takewhile
 import numpy as np
 from attrs import frozen
 
-from ....core import Recipe, Status
+from ....core.output import Status
+from ....core.sampling_params import Recipe
 from .filters import Flags, Floats
 from .law import Adjustments, Integers, Law, adjust, forbid, is_usable, law_of, one_hot, place
 from .race import TARGET, Draw, uniforms
