@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .forward_choice import why_no_triton
 from .fusion import fused_operations
-from .kv_cache import SLOT_STEP, KVCache, LayerCache, Places, rounded_up
+from .kv_cache import KVCache, LayerCache, Places
 from .model_config import ModelConfig
 from .transformer import PLAIN_OPERATIONS, Attention, LayerOperations, Step
 
@@ -170,10 +170,8 @@ class StepPlanner:
 
     def new_cache(self, num_layers: int, num_slots: int, max_len: int) -> KVCache:
         """Room for max_len positions, or a few more, in each of num_slots slots."""
-        config, table = self.config, self.rope_table
-        length = rounded_up(max_len, SLOT_STEP, table.device)
-        shape = (num_slots, length, 2 * config.num_kv_heads, config.head_dim)
-        return KVCache.allocate(num_layers, shape, table.dtype, table.device)
+        shape, table = (2 * self.config.num_kv_heads, self.config.head_dim), self.rope_table
+        return KVCache.allocate([shape] * num_layers, num_slots, max_len, table.dtype, table.device)
 
     def plan(self, places: Places, cache: KVCache) -> Step:
         """A forward of the tokens at these places."""

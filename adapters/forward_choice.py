@@ -11,7 +11,7 @@ from torch import Tensor
 from ..core.errors import UnavailableError
 from .error_text import one_line
 from .fusion import has_c_compiler
-from .kv_cache import KVCache, LayerCache
+from .kv_cache import KVCache
 from .transformer import Decoder
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ def _try_out(kernels: "FewTokens") -> None:
     one_layer = evolve(kernels, decoder=evolve(decoder, layers=decoder.layers[:1]))
     attention = decoder.layers[0].attention
     num_kept = len(attention.qkv.weight) - attention.output.weight.shape[1]
+    shape = num_kept // attention.head_dim, attention.head_dim
     for num_tokens in (1, kernels.most_tokens):
-        memory = angles.new_zeros(num_tokens, 1, num_kept // attention.head_dim, attention.head_dim)
-        cache = KVCache((LayerCache(memory),), torch.arange(num_tokens, device=angles.device))
+        cache = KVCache.allocate([shape], num_tokens, 1, angles.dtype, angles.device)
         token_ids = torch.zeros((num_tokens, 1), dtype=torch.int64, device=angles.device)
         attend = one_layer.attention_at(token_ids, cache.slot_ids)
         assert attend is not None

@@ -36,7 +36,8 @@ class LayerCache:
 
     Attributes:
         memory: [num_slots, max_len, 2 * num_kv_heads, head_dim], a position's keys before its
-            values: what a step adds is written at once.
+            values: what a step adds is written at once. Models of the transformers library, whose
+            values may be of another size, have one for keys and one for values.
     """
 
     memory: Tensor
@@ -83,27 +84,31 @@ class KVCache:
     @classmethod
     def allocate(
         cls,
-        num_layers: int,
-        shape: tuple[int, int, int, int],
+        shapes: Sequence[tuple[int, int]],
+        num_slots: int,
+        max_len: int,
         dtype: torch.dtype,
         device: torch.device,
     ) -> "KVCache":
-        """An empty cache; the shape is that of `LayerCache.memory`.
+        """An empty cache of max_len positions, or a few more, in each slot.
+
+        Args:
+            shapes: of each layer, the last two dimensions of `LayerCache.memory`.
+            num_slots: how many sequences fit.
+            max_len: how long each may become.
+            dtype, device: of the memory.
 
         Raises:
             InvalidInputError: num_slots or max_len is below 1.
         """
-        check_integer("num_slots", shape[0], 1)
-        check_integer("max_len", shape[1], 1)
-
-        def empty() -> LayerCache:
-            # Zeros, because positions not yet written are read and then masked: what is masked must
-            # be finite, since 0 times NaN is NaN. Each layer's a tensor of its own: a compiler that
-            # sees several views of one memory being written copies all of it.
-            return LayerCache(torch.zeros(shape, dtype=dtype, device=device))
-
-        slot_ids = torch.arange(shape[0], device=device)
-        return cls(tuple(empty() for _ in range(num_layers)), slot_ids)
+        check_integer("num_slots", num_slots, 1)
+        check_integer("max_len", max_len, 1)
+        rows = num_slots, rounded_up(max_len, SLOT_STEP, device)
+        # Zeros, because positions not yet written are read and then masked: what is masked must be
+        # finite, since 0 times NaN is NaN. Each layer's a tensor of its own: a compiler that sees
+        # several views of one memory being written copies all of it.
+        layers = (torch.zeros((*rows, *shape), dtype=dtype, device=device) for shape in shapes)
+        return cls(tuple(map(LayerCache, layers)), torch.arange(num_slots, device=device))
 
     @property
     def max_len(self) -> int:
@@ -114,27 +119,6 @@ class KVCache:
         """Forget slots; needed before reuse only when a last sequence held NaN or infinity."""
         parts = [layer.memory[slot] for slot in slots for layer in self.layers]
         torch._foreach_zero_(parts)
-
-
-def check_tokens(
-    token_ids: Tensor,
-    positions: Tensor,
-    slot_ids: Tensor | None,
-    vocab_size: int,
-    device: torch.device,
-) -> None:
-    """Raise `InvalidInputError` unless these are tokens and their places, as far as shapes tell.
-
-    On a CPU token ids outside the vocabulary are an error, too.
-    """
-    check_tensor("token_ids", token_ids, (None, None), (torch.int64,), device)
-    for dimension, size in enumerate(token_ids.shape):
-        check_integer(f"token_ids.shape[{dimension}]", size, 1)
-    if device.type == "cpu":
-        _check_values("token_ids", token_ids, vocab_size)
-    check_tensor("positions", positions, token_ids.shape, (torch.int64,), device)
-    if slot_ids is not None:
-        check_tensor("slot_ids", slot_ids, token_ids.shape[:1], (torch.int64,), device)
 
 
 def _check_values(name: str, values: Tensor, limit: int) -> int:
@@ -166,21 +150,37 @@ class Places:
     @classmethod
     def of(
         cls,
+        token_ids: Tensor,
         positions: Tensor,
         slot_ids: Tensor | None,
-        all_slot_ids: Tensor,
-        limit: int,
+        cache: KVCache,
+        limits: tuple[int, int],
         max_position: int | None,
     ) -> "Places":
-        """Look at them; without max_position a GPU, which is not asked, reads up to the limit.
+        """Look at tokens; without max_position a GPU, which is not asked, reads whole slots.
 
         Args:
-            positions: [num_reqs, num_tokens] int64.
+            token_ids, positions: [num_reqs, num_tokens] int64.
             slot_ids: [num_reqs] int64; None means request i uses slot i.
-            all_slot_ids: [num_slots] int64, those of the cache in order.
-            limit: no position reaches it; a slot that was rounded up may have more than the model.
+            cache: where they are written.
+            limits: what no id and no position reaches; a slot that was rounded up may have more.
+            max_position: the highest of the positions, where it is known.
+
+        Raises:
+            InvalidInputError: wrong shape, dtype or device; on a CPU also an id outside the
+                vocabulary, or a slot or position outside the cache.
         """
-        slots, slot_ids = _slots(slot_ids, len(positions), all_slot_ids)
+        device = cache.slot_ids.device
+        check_tensor("token_ids", token_ids, (None, None), (torch.int64,), device)
+        for dimension, size in enumerate(token_ids.shape):
+            check_integer(f"token_ids.shape[{dimension}]", size, 1)
+        check_tensor("positions", positions, token_ids.shape, (torch.int64,), device)
+        if slot_ids is not None:
+            check_tensor("slot_ids", slot_ids, token_ids.shape[:1], (torch.int64,), device)
+        if device.type == "cpu":
+            _check_values("token_ids", token_ids, limits[0])
+        slots, slot_ids = _slots(slot_ids, len(positions), cache.slot_ids)
+        limit = min(cache.max_len, limits[1])
         return cls(
             positions=positions,
             slot_ids=slot_ids,

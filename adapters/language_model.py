@@ -16,7 +16,7 @@ from ..core.policies.parameters import choice, derived
 from ..core.ports import Scores
 from .attention import StepPlanner
 from .forward_choice import FORWARDS, choose_kernels
-from .kv_cache import KVCache, Places, check_tokens
+from .kv_cache import KVCache, Places
 from .model_config import ModelConfig
 from .transformer import Decoder, Linear, RMSNorm, Step
 
@@ -111,10 +111,9 @@ class TransformerModel:
             InvalidInputError: wrong shape, dtype, device or tap; on CPU also a token outside the
                 vocabulary, or a slot or position outside the cache.
         """
-        check_tokens(token_ids, positions, slot_ids, self.vocab_size, self.device)
+        limits = self.vocab_size, self.max_model_len
+        places = Places.of(token_ids, positions, slot_ids, cache, limits, max_position)
         check_integers("taps", taps, 0, self.config.num_layers)
-        limit = min(cache.max_len, self.max_model_len)
-        places = Places.of(positions, slot_ids, cache.slot_ids, limit, max_position)
         kernels = self._kernels
         attend = None if kernels is None else kernels.attention_at(positions, places.slot_ids)
         if attend is None:

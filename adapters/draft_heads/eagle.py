@@ -4,17 +4,14 @@ Attention, cache and products are those of `acceptor.adapters.transformer`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
 from attrs import frozen
 from torch import Tensor
 
-from ...core.policies.parameters import derived
 from ..attention import StepPlanner
-from ..kv_cache import KVCache, LayerCache, Places, check_tokens
-from ..transformer import MLP, Attention, Linear, RMSNorm, Step
+from ..kv_cache import KVCache, Places
+from ..transformer import MLP, Attention, Linear, RMSNorm
 
 
 @frozen(eq=False)
@@ -24,7 +21,7 @@ class Merge:
     project: Linear
 
     def __call__(self, features: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
-        """See `HeadLayer.mix`."""
+        """See `EagleLayer.mix`."""
         merged = self.project(torch.cat((embedded, features), -1))
         return merged, merged
 
@@ -42,15 +39,15 @@ class SideBySide:
     normalised_residual: bool
 
     def __call__(self, features: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
-        """See `HeadLayer.mix`."""
+        """See `EagleLayer.mix`."""
         normalised = self.features_norm(features)
         both = torch.cat((self.embedding_norm(embedded), normalised), -1)
         return both, normalised if self.normalised_residual else features
 
 
 @frozen(eq=False, kw_only=True)
-class HeadLayer:
-    """From features and embeddings to the next features.
+class EagleLayer:
+    """A `acceptor.adapters.draft_heads.head.HeadLayer`.
 
     Attributes:
         mix: from both, [num_tokens, hidden_size] each, to what attention sees and what it adds to.
@@ -62,14 +59,23 @@ class HeadLayer:
     mlp_norm: RMSNorm
     mlp: MLP
     output_norm: RMSNorm | None
+    planner: StepPlanner
 
-    def __call__(self, features: Tensor, embedded: Tensor, step: Step, cache: LayerCache) -> Tensor:
-        """[num_tokens, hidden_size] each -> the same."""
-        seen, residual = self.mix(features, embedded)
-        update = self.attention(seen, step, cache)
+    def new_cache(self, num_slots: int, max_len: int) -> KVCache:
+        """Room for max_len positions in each of num_slots slots."""
+        return self.planner.new_cache(1, num_slots, max_len)
+
+    def __call__(
+        self, features: Tensor, embedded: Tensor, places: Places, cache: KVCache
+    ) -> Tensor:
+        """See `HeadLayer`."""
+        step, (layer_cache,) = self.planner.plan(places, cache), cache.layers
+        seen, residual = self.mix(features.flatten(0, 1), embedded.flatten(0, 1))
+        update = self.attention(seen, step, layer_cache)
         hidden, normalised = step.operations.add_and_normalise(residual, update, self.mlp_norm)
         hidden = hidden + self.mlp(normalised, step)
-        return hidden if self.output_norm is None else self.output_norm(hidden)
+        hidden = hidden if self.output_norm is None else self.output_norm(hidden)
+        return hidden.view_as(features)
 
 
 @frozen(eq=False)
@@ -92,66 +98,3 @@ class Fusion:
         if len(self.norms) == 1:
             together = self.norms[0](together)
         return self.project(together)
-
-
-@frozen(eq=False, kw_only=True)
-class EagleHead:
-    """A `acceptor.core.ports.DraftHead`.
-
-    Attributes:
-        read: from the target's hidden states to features.
-        layer: between features and features.
-        embedding: [target's vocab_size, hidden_size].
-        norm: between features and lm_head, or None.
-
-    The other fields are as of `DraftHead`.
-    """
-
-    taps: tuple[int, ...]
-    read: Callable[[Sequence[Tensor]], Tensor]
-    layer: HeadLayer
-    embedding: Tensor
-    norm: RMSNorm | None
-    lm_head: Any
-    draft_to_target: Tensor | None
-    planner: StepPlanner
-    max_model_len: int
-    what_to_check: str
-    vocab_size: int = derived(lambda head: int(head.lm_head.weight.shape[0]))
-    feature_size: int = derived(lambda head: head.planner.config.hidden_size)
-    dtype: torch.dtype = derived(lambda head: head.embedding.dtype)
-    device: torch.device = derived(lambda head: head.embedding.device)
-
-    def new_cache(self, num_slots: int, max_len: int) -> KVCache:
-        """Room for max_len positions in each of num_slots slots."""
-        return self.planner.new_cache(1, num_slots, max_len)
-
-    def clear(self, cache: KVCache, slot_ids: Sequence[int]) -> None:
-        """Forget slots."""
-        cache.clear(slot_ids)
-
-    @torch.no_grad()
-    def forward(
-        self,
-        features: Tensor,
-        token_ids: Tensor,
-        positions: Tensor,
-        cache: KVCache,
-        slot_ids: Tensor,
-        *,
-        max_position: int | None = None,
-    ) -> Tensor:
-        """See `acceptor.core.ports.DraftHead.forward`; errors are those of `TransformerModel`."""
-        check_tokens(token_ids, positions, slot_ids, len(self.embedding), self.device)
-        limit = min(cache.max_len, self.max_model_len)
-        places = Places.of(positions, slot_ids, cache.slot_ids, limit, max_position)
-        step = self.planner.plan(places, cache)
-        embedded = F.embedding(token_ids, self.embedding)
-        (layer_cache,) = cache.layers
-        following = self.layer(features.flatten(0, 1), embedded.flatten(0, 1), step, layer_cache)
-        return following.view(*token_ids.shape, -1)
-
-    def score(self, features: Tensor) -> Tensor:
-        """Logits [num_reqs, vocab_size] of what comes behind the next token."""
-        logits: Tensor = self.lm_head(features if self.norm is None else self.norm(features))
-        return logits

@@ -22,7 +22,8 @@ from ..model_config import ModelConfig
 from ..random_weights import RandomTensors
 from ..transformer import RMSNorm
 from ..weights import DRAFT_TO_TARGET, LM_HEAD, WeightReader, layer_tensors, read_draft_ids
-from .eagle import EagleHead, Fusion, HeadLayer, Merge, SideBySide
+from .eagle import EagleLayer, Fusion, Merge, SideBySide
+from .head import Head
 from .head_config import (
     RAW_LAYER,
     TAPS,
@@ -131,7 +132,7 @@ def _mtp(target: Target) -> Any:
     return mtp
 
 
-def _eagle(config: JsonObject, checkpoint: _Tensors, target: Target) -> EagleHead:
+def _eagle(config: JsonObject, checkpoint: _Tensors, target: Target) -> Head:
     layer = read_layer(config, target)
     size = layer.hidden_size
     if size != target.hidden_size:
@@ -150,14 +151,14 @@ def _eagle(config: JsonObject, checkpoint: _Tensors, target: Target) -> EagleHea
         taps=(target.num_layers,),
         # The last hidden states, as the target's LM head is given them.
         read=lambda hidden: target.norm(hidden[0]),
-        layer=_layer(read, _LAYER, Merge(read.linear(("fc",), bias=has_bias)), None),
+        layer=_layer(read, _LAYER, Merge(read.linear(("fc",), bias=has_bias)), target),
         norm=None,
         lm_head=target.lm_head,
         draft_to_target=None,
     )
 
 
-def _eagle3(config: JsonObject, checkpoint: _Tensors, target: Target) -> EagleHead:
+def _eagle3(config: JsonObject, checkpoint: _Tensors, target: Target) -> Head:
     layer, prefix = read_eagle3_layer(config, target)
     switches, taps = read_switches(config), read_taps(config, target)
     num_ids = config.integer("draft_vocab_size", 1, target.vocab_size, default=target.vocab_size)
@@ -191,7 +192,7 @@ def _eagle3(config: JsonObject, checkpoint: _Tensors, target: Target) -> EagleHe
         ),
         taps=taps,
         read=Fusion(tuple(map(read.norm, norms)), read.linear(("fc",), bias=False)),
-        layer=_layer(read, prefix, mix, norm if switches["norm_output"] else None),
+        layer=_layer(read, prefix, mix, target, norm if switches["norm_output"] else None),
         norm=None if switches["norm_output"] else norm,
         lm_head=read.linear(("lm_head",), bias=False),
         draft_to_target=_draft_to_target(checkpoint, num_ids, target),
@@ -209,25 +210,29 @@ def _open(
 
 
 def _layer(
-    read: WeightReader, prefix: str, mix: Merge | SideBySide, output_norm: RMSNorm | None
-) -> HeadLayer:
-    return HeadLayer(
+    read: WeightReader,
+    prefix: str,
+    mix: Merge | SideBySide,
+    target: Target,
+    output_norm: RMSNorm | None = None,
+) -> EagleLayer:
+    return EagleLayer(
         mix=mix,
         attention=read.attention(prefix + "self_attn.", read.config.windows[0]),
         mlp_norm=read.norm(prefix + _MLP_NORM),
         mlp=read.mlp(prefix + "mlp."),
         output_norm=output_norm,
+        planner=StepPlanner.of(read.config, target.max_model_len, target.dtype, target.device),
     )
 
 
-def _head(reader: WeightReader, target: Target, **own: Any) -> EagleHead:
+def _head(reader: WeightReader, target: Target, **own: Any) -> Head:
     """A head with what it has of its target, such as the embedding, of which most have a copy."""
-    embedding, longest = target.embedding, target.max_model_len
+    embedding = target.embedding
     if _EMBEDDING in reader.checkpoint.entries:
         given = reader.vector(_EMBEDDING)
         embedding = embedding if torch.equal(given, embedding) else given
-    planner = StepPlanner.of(reader.config, longest, target.dtype, target.device)
-    return EagleHead(embedding=embedding, planner=planner, max_model_len=longest, **own)
+    return Head(embedding=embedding, max_model_len=target.max_model_len, **own)
 
 
 def _draft_to_target(checkpoint: _Tensors, draft_vocab_size: int, target: Target) -> Tensor | None:

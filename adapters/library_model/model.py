@@ -17,56 +17,31 @@ from ...core.checks import check_integer, check_integers
 from ...core.errors import UnavailableError
 from ...core.policies.parameters import derived
 from ...core.ports import Scores
-from ..kv_cache import SLOT_STEP, Places, check_tokens, rounded_up
+from ..kv_cache import KVCache, Places
 
 Shapes = Mapping[int, tuple[tuple[int, int], tuple[int, int]]]
 """Layer -> (number of heads, size of a head) of its keys and of its values."""
 
 
-@frozen(eq=False, kw_only=True)
-class SlotMemory:
-    """What a model remembers.
-
-    Attributes:
-        layers: layer -> its keys and its values, [num_slots, max_len, num_heads, head_dim] each;
-            only of the layers that remember something of their own.
-        slot_ids: [num_slots] int64, all slots in order.
-        max_len: how many positions each slot has.
-    """
-
-    layers: Mapping[int, tuple[Tensor, Tensor]]
-    slot_ids: Tensor
-    max_len: int
-
-    @classmethod
-    def allocate(
-        cls, shapes: Shapes, num_slots: int, max_len: int, dtype: torch.dtype, device: torch.device
-    ) -> "SlotMemory":
-        """An empty cache; zeros, since what is masked must be finite."""
-        max_len = rounded_up(max_len, SLOT_STEP, device)
-
-        def empty(shape: tuple[int, int]) -> Tensor:
-            return torch.zeros((num_slots, max_len, *shape), dtype=dtype, device=device)
-
-        layers = {layer: (empty(keys), empty(values)) for layer, (keys, values) in shapes.items()}
-        slot_ids = torch.arange(num_slots, device=device)
-        return cls(layers=layers, slot_ids=slot_ids, max_len=max_len)
-
-    def clear(self, slot_ids: Sequence[int]) -> None:
-        """Forget slots."""
-        for memory in self.layers.values():
-            for tensor in memory:
-                tensor[list(slot_ids)] = 0
+def new_cache(
+    shapes: Shapes, num_slots: int, max_len: int, dtype: torch.dtype, device: torch.device
+) -> KVCache:
+    """An empty cache, of each layer in turn its keys and its values."""
+    both = [shape for keys_and_values in shapes.values() for shape in keys_and_values]
+    return KVCache.allocate(both, num_slots, max_len, dtype, device)
 
 
 class StepCache(Cache):  # type: ignore[misc]  # transformers is not typed
-    """A `SlotMemory` as one forward sees it."""
+    """What `new_cache` made, as one forward sees it."""
 
-    def __init__(self, memory: SlotMemory, places: Places) -> None:
+    def __init__(self, shapes: Shapes, cache: KVCache, places: Places) -> None:
         super().__init__(layers=[])
-        self.memory = memory
+        memories = [layer.memory for layer in cache.layers]
+        self.memories = dict(
+            zip(shapes, zip(memories[::2], memories[1::2], strict=True), strict=True)
+        )
         self.places = places
-        self.rows = places.rows(memory.max_len)
+        self.rows = places.rows(cache.max_len)
 
     def update(
         self,
@@ -77,7 +52,7 @@ class StepCache(Cache):  # type: ignore[misc]  # transformers is not typed
         **kwargs: Any,  # noqa: ARG002
     ) -> tuple[Tensor, Tensor]:
         """Write a layer's keys and values, and read all of its slots: [num_reqs, num_heads, …]."""
-        keys, values = self.memory.layers[layer_idx]
+        keys, values = self.memories[layer_idx]
         return self._exchange(keys, key_states), self._exchange(values, value_states)
 
     def _exchange(self, memory: Tensor, states: Tensor) -> Tensor:
@@ -123,13 +98,12 @@ class LibraryModel:
     dtype: torch.dtype = derived(lambda model: model.network.dtype)
     device: torch.device = derived(lambda model: model.network.device)
 
-    def new_cache(self, num_slots: int, max_len: int) -> SlotMemory:
+    def new_cache(self, num_slots: int, max_len: int) -> KVCache:
         """Room for max_len positions in each of num_slots slots, or for a few more."""
-        check_integer("num_slots", num_slots, 1)
         check_integer("max_len", max_len, 1, self.max_model_len)
-        return SlotMemory.allocate(self.shapes, num_slots, max_len, self.dtype, self.device)
+        return new_cache(self.shapes, num_slots, max_len, self.dtype, self.device)
 
-    def clear(self, cache: SlotMemory, slot_ids: Sequence[int]) -> None:
+    def clear(self, cache: KVCache, slot_ids: Sequence[int]) -> None:
         """Forget slots: needed before reuse only when their sequences left NaN or infinity."""
         cache.clear(slot_ids)
 
@@ -138,7 +112,7 @@ class LibraryModel:
         self,
         token_ids: Tensor,
         positions: Tensor,
-        cache: SlotMemory,
+        cache: KVCache,
         slot_ids: Tensor | None = None,
         *,
         last_only: bool = False,
@@ -146,16 +120,15 @@ class LibraryModel:
         taps: Sequence[int] = (),
     ) -> Scores:
         """Score tokens, see `TransformerModel.forward`, whose errors these are."""
-        check_tokens(token_ids, positions, slot_ids, self.vocab_size, self.device)
+        limits = self.vocab_size, self.max_model_len
+        places = Places.of(token_ids, positions, slot_ids, cache, limits, max_position)
         check_integers("taps", taps, 0, self.num_layers)
-        limit = min(cache.max_len, self.max_model_len)
-        places = Places.of(positions, slot_ids, cache.slot_ids, limit, max_position)
         with _last_hidden(self.norm, wanted=self.num_layers in taps) as last:
             said = self.network(
                 input_ids=token_ids,
                 position_ids=positions,
                 attention_mask=self.masks(places),
-                past_key_values=StepCache(cache, places),
+                past_key_values=StepCache(self.shapes, cache, places),
                 use_cache=True,
                 logits_to_keep=1 if last_only else 0,
                 output_hidden_states=[tap for tap in taps if tap < self.num_layers] or False,

@@ -152,7 +152,7 @@ def test_a_gpu_computes_the_same(tiny_llama: Path, dtype: torch.dtype) -> None:
 
 @pytest.fixture
 def cache() -> KVCache:
-    return KVCache.allocate(2, (3, 5, 4, 4), torch.float32, torch.device("cpu"))
+    return KVCache.allocate([(4, 4)] * 2, 3, 5, torch.float32, torch.device("cpu"))
 
 
 def test_neighbouring_slots_are_not_copied(cache: KVCache) -> None:

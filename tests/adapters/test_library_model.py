@@ -96,9 +96,8 @@ def test_auto_takes_the_own_decoder_where_it_knows_the_family(
 def test_slots_are_forgotten(llama: Path) -> None:
     model = load(llama, max_model_len=16)
     cache = model.new_cache(2, 16)
-    for keys, values in cache.layers.values():
-        keys.fill_(torch.nan)
-        values.fill_(torch.nan)
+    for layer in cache.layers:
+        layer.memory.fill_(torch.nan)
     model.clear(cache, [1])
     scores = model.forward(torch.tensor([[3]]), torch.tensor([[2]]), cache, torch.tensor([1]))
     assert scores.logits.isfinite().all()
@@ -110,7 +109,7 @@ def test_a_memory_plan_counts_all_that_a_network_holds_and_remembers(llama: Path
     network, memory = model.network, model.new_cache(2, 16)
     held = {one.data_ptr(): one.nbytes for one in (*network.parameters(), *network.buffers())}
     assert num_bytes(network) == sum(held.values())
-    remembered = [one.nbytes for layer in memory.layers.values() for one in layer]
+    remembered = [layer.memory.nbytes for layer in memory.layers]
     assert num_bytes(memory) == sum(remembered) + memory.slot_ids.nbytes
 
 

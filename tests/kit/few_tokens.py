@@ -126,8 +126,8 @@ def difference(
         want = model.forward(token_ids, positions, caches[0], slot_ids, **how)
         attends = kernels.attention_at(positions, slot_ids)
         if attends is None:
-            all_slots = caches[1].slot_ids
-            places = Places.of(positions, slot_ids, all_slots, MAX_LEN, MAX_LEN - 1)
+            limits = model.vocab_size, MAX_LEN
+            places = Places.of(token_ids, positions, slot_ids, caches[1], limits, MAX_LEN - 1)
             attends = model.planner.plan(places, caches[1]).attend
         got = kernels.forward(token_ids, attends, caches[1], **how)
         worst = 0.0
