@@ -24,30 +24,6 @@ from .recipe import LogitsRecipe
 from .texts import Row, Texts
 
 
-@define(eq=False)
-class StepScores:
-    """What rows were scored with, by step; they need not be in the same step.
-
-    Attributes:
-        steps: of each emitted place [num_rows, vocab_size] float32, 0 for rows that have ended.
-    """
-
-    num_rows: int
-    steps: list[Tensor] = field(factory=list, init=False)
-
-    def add(self, index: int, first: int, scores: Tensor) -> None:
-        """Put a row's scores [num_steps, vocab_size] at its places from the first on."""
-        for step, one in enumerate(scores, first):
-            if step == len(self.steps):
-                self.steps.append(one.new_zeros((self.num_rows, len(one))).float())
-            self.steps[step][index] = one
-
-    def end(self, index: int, num_steps: int) -> None:
-        """Forget what a row has behind its end."""
-        for step in self.steps[num_steps:]:
-            step[index] = 0
-
-
 @frozen(eq=False, kw_only=True)
 class Ends:
     """What ends a row.
@@ -70,8 +46,7 @@ class Loop:
         recipe: how logits become the law.
         streamer: told of the prompts, and of each place of the output once all rows have it or
             have ended; None for nobody.
-        logits: raw ones, by step; None unless wanted.
-        scores: processed ones.
+        keeps: which of each row's `Row.kept` are wanted.
     """
 
     step: DecodeStep
@@ -80,8 +55,7 @@ class Loop:
     seeds: Sequence[int]
     ends: Ends
     streamer: Any = None
-    logits: StepScores | None = None
-    scores: StepScores | None = None
+    keeps: frozenset[str] = frozenset()
     _tensors: SamplingTensors | None = field(default=None, init=False)
     _counts: TokenCounts | None = field(default=None, init=False)
 
@@ -118,7 +92,7 @@ class Loop:
         self.texts.write(rows, draft.token_ids)
         judged = self._process(self.recipe.processors, rows, draft, scores.logits)
         shown = judged
-        if self.scores is not None:
+        if "scores" in self.keeps:
             shown = self._process(self.recipe.mapped, rows, draft, judged)
         masks = None
         if judged is not scores.logits and not self.step.policy.lossless:
@@ -131,7 +105,9 @@ class Loop:
         before = {row.index: len(row.token_ids) for row in rows}
         verdicts = read_verdicts(pack(draft, output), output)
         for place, (row, verdict) in enumerate(zip(rows, verdicts, strict=True)):
-            self._keep_scores(row, len(verdict.token_ids), scores.logits[place], shown[place])
+            for name, given in (("logits", scores.logits), ("scores", shown)):
+                if name in self.keeps:
+                    row.kept[name].extend(given[place, : len(verdict.token_ids)])
             self._emit(row, verdict)
         self.step.drafter.notice(verdicts)
         self._ask_criteria(rows, before)
@@ -174,12 +150,6 @@ class Loop:
                 processed[here, places] = process(self.texts.prefix(width), scores)[slots]
         return processed
 
-    def _keep_scores(self, row: Row, num_tokens: int, logits: Tensor, scores: Tensor) -> None:
-        first = row.width - self.texts.prompt_width
-        for kept, given in ((self.logits, logits), (self.scores, scores)):
-            if kept is not None:
-                kept.add(row.index, first, given[:num_tokens])
-
     def _emit(self, row: Row, verdict: Verdict) -> None:
         if verdict.status & FATAL:
             raise InvalidInputError(
@@ -189,7 +159,7 @@ class Loop:
         for token_id in verdict.token_ids:
             row.token_ids.append(token_id)
             if token_id in self.ends.token_ids or row.width >= self.ends.max_length:
-                self._end(row, row.width)
+                self.texts.end(row, row.width)
                 break
 
     def _ask_criteria(self, rows: Sequence[Row], before: Mapping[int, int]) -> None:
@@ -199,18 +169,11 @@ class Loop:
         for width in range(first, max(row.width for row in rows) + 1):
             new = [row for row in rows if before[row.index] + row.num_padding < width <= row.width]
             if new:
-                num_steps = width - self.texts.prompt_width
-                scores = None if self.scores is None else tuple(self.scores.steps[:num_steps])
+                scores = self.texts.kept("scores", width) if "scores" in self.keeps else None
                 is_done = self.ends.criteria(self.texts.prefix(width), scores).tolist()
                 for row in new:
                     if is_done[row.index]:
-                        self._end(row, width)
-
-    def _end(self, row: Row, width: int) -> None:
-        self.texts.end(row, width)
-        for kept in (self.logits, self.scores):
-            if kept is not None:
-                kept.end(row.index, width - self.texts.prompt_width)
+                        self.texts.end(row, width)
 
     def _tell(self, first: int) -> None:
         if self.streamer is None:

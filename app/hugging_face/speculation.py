@@ -29,7 +29,7 @@ from ..decode import DecodeStep, Models
 from ..draft_vocabulary import DraftVocabulary
 from ..drafter import Drafter
 from ..wiring import new_drafter, with_settings
-from .loop import Ends, Loop, StepScores
+from .loop import Ends, Loop
 from .recipe import LogitsRecipe
 from .support import check_config, check_inputs, check_processors
 from .texts import Texts
@@ -128,12 +128,11 @@ class Speculation:
             seeds=_seeds(self.seed, len(texts.rows)),
             ends=ends,
             streamer=self.streamer,
-            logits=_scores(generation_config, generation_config.output_logits, texts),
-            scores=_scores(generation_config, generation_config.output_scores, texts),
+            keeps=_keeps(generation_config),
         )
         with torch.accelerator.device_index(target.device.index):
             loop.run()
-        return _result(loop, generation_config)
+        return _result(texts, loop.keeps, as_dict=bool(generation_config.return_dict_in_generate))
 
     def _drafter(self, target: LibraryModel) -> Drafter[Any]:
         drafter: Any = self.draft
@@ -183,24 +182,19 @@ def _seeds(seed: int | None, num_rows: int) -> list[int]:
     return [(seed + index) % (MAX_SEED + 1) for index in range(num_rows)]
 
 
-def _scores(config: GenerationConfig, wanted: bool | None, texts: Texts) -> StepScores | None:
-    return StepScores(len(texts.rows)) if config.return_dict_in_generate and wanted else None
+def _keeps(config: GenerationConfig) -> frozenset[str]:
+    wanted = {"logits": config.output_logits, "scores": config.output_scores}
+    return frozenset(name for name in wanted if config.return_dict_in_generate and wanted[name])
 
 
-def _result(loop: Loop, config: GenerationConfig) -> Tensor | SpeculativeOutput:
-    texts = loop.texts
-    sequences, num_steps = texts.prefix(texts.width), texts.width - texts.prompt_width
-    if not config.return_dict_in_generate:
+def _result(texts: Texts, keeps: frozenset[str], *, as_dict: bool) -> Tensor | SpeculativeOutput:
+    sequences = texts.prefix(texts.width)
+    if not as_dict:
         return sequences
-    scores, logits = (
-        None if kept is None else tuple(kept.steps[:num_steps])
-        for kept in (loop.scores, loop.logits)
-    )
     return SpeculativeOutput(
         sequences=sequences,
-        scores=scores,
-        logits=logits,
         statistics=tuple(row.statistics for row in texts.rows),
+        **{name: texts.kept(name, texts.width) for name in keeps},
     )
 
 

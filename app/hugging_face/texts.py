@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from attrs import define, field
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ...core import PADDING_TOKEN_ID, AcceptanceStatistics, InvalidInputError
 from ...core.checks import check_integer, check_integers, check_tensor
@@ -22,12 +23,14 @@ class Row:
         index: its place in the batch, and its slot.
         num_padding: how many pad tokens are before it.
         token_ids: prompt and output.
+        kept: "logits", raw, and "scores", processed, that its tokens were drawn from.
     """
 
     index: int
     num_padding: int
     token_ids: list[int]
     statistics: AcceptanceStatistics = field(factory=AcceptanceStatistics)
+    kept: dict[str, list[Tensor]] = field(factory=lambda: {"logits": [], "scores": []})
     is_finished: bool = False
 
     @property
@@ -108,6 +111,15 @@ class Texts:
         """[num_rows, width], a copy that its reader may keep."""
         return self.token_ids[:, :width].contiguous()
 
+    def kept(self, name: str, width: int) -> tuple[Tensor, ...]:
+        """What is kept under a name, of each step up to a width [num_rows, vocab_size] float32.
+
+        It is 0 for rows that have ended.
+        """
+        rows = [torch.stack(row.kept[name]).float() for row in self.rows]
+        by_row = pad_sequence(rows, batch_first=True)
+        return by_row[:, : width - self.prompt_width].unbind(1)
+
     def write(self, rows: Sequence[Row], token_ids: Tensor) -> None:
         """Put tokens behind rows that are not theirs yet; [len(rows), num_tokens], -1 for none."""
         ids = token_ids.masked_fill(token_ids == PADDING_TOKEN_ID, self.pad_token_id)
@@ -118,6 +130,8 @@ class Texts:
     def end(self, row: Row, width: int) -> None:
         """Finish a row, and forget what it has behind a width."""
         del row.token_ids[width - row.num_padding :]
+        for scores in row.kept.values():
+            del scores[width - self.prompt_width :]
         self.token_ids[row.index, width:] = self.pad_token_id
         row.is_finished = True
 
