@@ -77,16 +77,17 @@ def _flatten(stage: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 REPLACEMENT = "\ufffd"
-CHARACTER_BYTES = 4
-MAX_WAITING = 64
+CONTEXT_OF_BYTES = 8
+"""Tokens, of a byte at least each: a character has four, and bytes before it may be of another."""
+MAX_WITHOUT_TEXT = 64
 
 
 class Detokenizer:
     """Decodes a growing sequence of token ids; what it emits adds up to decoding them all.
 
-    Each step decodes a short window: tokens whose text waits, behind a context of settled tokens,
-    since a decoder may treat the first token, or the first spaces, of a text differently. Text
-    waits until no later token can change it.
+    Each step decodes a short window: tokens whose text waits, behind a context of others, since a
+    decoder may treat the first token, or the first spaces, of a text differently. Text waits until
+    no later token can change it.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, *, skip_special_tokens: bool) -> None:
@@ -95,9 +96,8 @@ class Detokenizer:
         self._settling = settling_of(backend)
         self._left_out = _left_out_of(backend) if skip_special_tokens else frozenset()
         self._token_ids: list[int] = []
-        self._context: list[int] = []
-        self._context_text = ""
-        self._waiting: list[int] = []
+        self._window: list[int] = []
+        self._num_settled = 0
         self._num_emitted = 0
 
     def push(self, token_ids: Iterable[int]) -> str:
@@ -118,50 +118,25 @@ class Detokenizer:
         token = self._backend.id_to_token(token_id)
         if self._settling is Settling.AT_THE_END or token is None or token in self._left_out:
             return ""
-        self._waiting.append(token_id)
+        self._window.append(token_id)
         if self._settling is Settling.AFTER_BYTE_TOKENS and is_byte_token(token):
             return ""
-        text = self._decode(self._context + self._waiting)
-        if self._settling is Settling.WITH_THE_CHARACTER and text.endswith(REPLACEMENT):
-            return self._settle_whole_characters(text)
-        return self._settle(len(self._waiting), text)
-
-    def _settle(self, num_waiting: int, text: str) -> str:
-        """So many waiting tokens and the context decode to this text, which is settled."""
-        window = self._context + self._waiting[:num_waiting]
-        del self._waiting[:num_waiting]
-        settled = text[len(self._context_text) :]
-        if settled:
-            self._keep_context(window)
-        elif not self._context_text:
-            # Still before the first text: a decoder may drop what a text starts with.
-            self._context = window
-            if len(window) > MAX_WAITING:
-                self._settling = Settling.AT_THE_END
+        text, by_character = self._decode(self._window), Settling.WITH_THE_CHARACTER
+        # The last character may be unfinished; those before it are what they are.
+        is_open = self._settling is by_character and text.endswith(REPLACEMENT)
+        settled = text[self._num_settled : len(text) - is_open]
+        if text:
+            self._keep_context(CONTEXT_OF_BYTES if is_open else 1, is_open)
+        elif len(self._window) > MAX_WITHOUT_TEXT:
+            # A decoder may drop what a text starts with.
+            self._settling = Settling.AT_THE_END
         return settled
 
-    def _keep_context(self, window: list[int]) -> None:
-        """Its last tokens, so many that they have text and what follows is no text's start."""
-        num_kept, text = 1, self._decode(window[-1:])
-        while not text:
+    def _keep_context(self, num_kept: int, num_open: int) -> None:
+        """The last tokens, so many that they have text and what follows is no text's start."""
+        while not (text := self._decode(self._window[-num_kept:])):
             num_kept *= 2
-            text = self._decode(window[-num_kept:])
-        self._context, self._context_text = window[-num_kept:], text
-
-    def _settle_whole_characters(self, text: str) -> str:
-        """The last character may be unfinished, or bytes may be no UTF-8 at all."""
-        if len(self._waiting) <= CHARACTER_BYTES:
-            return ""
-        for num_last in range(1, CHARACTER_BYTES + 1):
-            num_first = len(self._waiting) - num_last
-            first = self._decode(self._context + self._waiting[:num_first])
-            last = self._decode(self._waiting[num_first:])
-            if last and first + last == text:
-                # No character spans the two, and what comes later joins the last bytes alone.
-                return self._settle(num_first, first)
-        if len(self._waiting) > MAX_WAITING:
-            self._settling = Settling.AT_THE_END
-        return ""
+        self._window, self._num_settled = self._window[-num_kept:], len(text) - num_open
 
     def _decode(self, token_ids: list[int]) -> str:
         return decode(self._backend, token_ids, skip_special_tokens=self._skip_special_tokens)
