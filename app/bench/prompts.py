@@ -5,7 +5,6 @@ Only the first turn of a question is asked, and no prompt is cut short.
 
 import json
 from collections.abc import Iterable, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +17,11 @@ from ...core.checks import check_choice
 
 SYNTHETIC = "synthetic"
 
-# Beginnings in the manner of what the bundled pair has read; none is taken from those texts.
-_SPEAKERS = ("ROMEO:\n", "KING RICHARD III:\n", "First Citizen:\n", "GLOUCESTER:\n")
-_PROSE = (
-    '"My dear fellow," said Sherlock Holmes, "',
-    '"I have no doubt," said he, "that ',
-    "It was late in the evening when ",
-    "The lady rose from her chair, and ",
-    "In the spring of that year ",
-    "The Constitution of the United States provided that ",
-    "The merchants and planters thought that ",
-    "Between the North and the South ",
-    "After the election of the President ",
-)
-_WORDS = ("what", "the", "we", "there", "in all", "it was not", "my good friend", "they who had")
-
-PLAYS = tuple(speaker + words.capitalize() for speaker, words in product(_SPEAKERS, _WORDS))
-PROSE = tuple(opening + words for opening, words in product(_PROSE, _WORDS))
-
 Question = tuple[str, str]
 """The category that a prompt counts to, and its text."""
 
-BUILT_IN = [*(("plays", text) for text in PLAYS), *(("prose", text) for text in PROSE)]
+BUILT_IN = Path(__file__).with_suffix(".jsonl")
+"""Beginnings in the manner of what the bundled pair has read; none is taken from those texts."""
 
 
 @frozen

@@ -58,7 +58,7 @@ class Reader:
             lengths = spread_lengths(length, load.length_spread, count, load.seed)
             drawn = synthetic_prompts(lengths, self.vocab_size, load.seed)
         else:
-            questions = BUILT_IN if file is None else read_questions(file)
+            questions = read_questions(file or BUILT_IN)
             if categories is not None:
                 questions = of_categories(questions, categories)
             drawn = [Prompt(kind, tuple(self.encode(text))) for kind, text in questions]
@@ -84,45 +84,30 @@ class Served:
     category: str
 
 
-@frozen
-class Arrivals:
-    """Requests of a run: those that warm it up, and those that are measured."""
+def make_arrivals(
+    load: Load, prompts: Sequence[Prompt], params: SamplingParams
+) -> list[TimedRequest]:
+    """A request for each prompt, warm-up first, with seeds that count up.
 
-    warm_up: tuple[TimedRequest, ...]
-    measured: tuple[TimedRequest, ...]
-
-
-def make_arrivals(load: Load, prompts: Sequence[Prompt], params: SamplingParams) -> Arrivals:
-    """A request for each prompt, with seeds that count up; greedy ones are spread evenly."""
+    Greedy ones are spread evenly.
+    """
     # Another seed than the prompts' lengths have, which would otherwise rise and fall together.
     lengths = spread_lengths(load.output_len, load.length_spread, len(prompts), load.seed + 1)
-    requests = [
-        _arrival(load, prompt, length, params, index)
-        for index, (prompt, length) in enumerate(zip(prompts, lengths, strict=True))
-    ]
     times = poisson_times(load.num_requests, load.request_rate, load.seed)
-    measured = zip(requests[load.warm_up :], times, strict=True)
-    return Arrivals(
-        warm_up=tuple(requests[: load.warm_up]),
-        measured=tuple(evolve(arrival, at=at) for arrival, at in measured),
-    )
-
-
-def _arrival(
-    load: Load, prompt: Prompt, output_len: int, params: SamplingParams, index: int
-) -> TimedRequest:
-    greedy = int((index + 1) * load.greedy_share) > int(index * load.greedy_share)
-    params = evolve(params, seed=load.seed + index)
-    category = prompt.category
-    if load.greedy_share:
-        category = "greedy" if greedy else "sampled"
-    request = GenerationRequest(
-        prompt_token_ids=prompt.token_ids,
-        params=evolve(params, temperature=0.0) if greedy else params,
-        max_tokens=output_len,
-        ignore_eos=load.ignore_eos,
-    )
-    return TimedRequest(request, category)
+    arrivals, share = list[TimedRequest](), load.greedy_share
+    for index, prompt in enumerate(prompts):
+        greedy = int((index + 1) * share) > int(index * share)
+        temperature = 0.0 if greedy else params.temperature
+        request = GenerationRequest(
+            prompt_token_ids=prompt.token_ids,
+            params=evolve(params, seed=load.seed + index, temperature=temperature),
+            max_tokens=lengths[index],
+            ignore_eos=load.ignore_eos,
+        )
+        kind = ("greedy" if greedy else "sampled") if share else prompt.category
+        at = times[index - load.warm_up] if index >= load.warm_up else 0.0
+        arrivals.append(TimedRequest(request, kind, at))
+    return arrivals
 
 
 def poisson_times(count: int, request_rate: float | None, seed: int) -> list[float]:

@@ -19,7 +19,7 @@ from .kernels.machine import describe
 from .pair import Pair
 from .progress import Begin, OnEnded, silent
 from .prompts import Prompt
-from .requests import Arrivals, make_arrivals, serve
+from .requests import TimedRequest, make_arrivals, serve
 from .results import BenchResults, BenchRun
 from .sweep import PLAIN, Load, Setting, Sweep
 
@@ -75,17 +75,15 @@ class Bench:
 
     def serve(self, setting: Setting, begin: Begin, name: str) -> BenchRun:
         """One setting; warming up comes before the last `begin`."""
-        params = evolve(self.sampling, temperature=setting.temperature)
-        arrivals = make_arrivals(self.load, self.prompts, params)
-        engine, at_once = self.engine(setting, arrivals), self._at_once(setting)
-        num_measured, rehearsal = len(arrivals.measured), None
+        engine, at_once, rehearsal = self.engine(setting), self._at_once(setting), None
+        arrivals, num_measured = self.arrivals(setting), self.load.num_requests
 
         def measure(*watch: OnEnded) -> Figures:
             cpu_began = process_time()
-            served = serve(engine, arrivals.measured, at_once, *watch)
+            served = serve(engine, arrivals[-num_measured:], at_once, *watch)
             return figures_of(served, process_time() - cpu_began)
 
-        serve(engine, arrivals.warm_up, at_once)
+        serve(engine, arrivals[:-num_measured], at_once)
         if self.rehearses:
             rehearsal = measure(begin(f"{name}, rehearsal", num_measured)).duration
         watch, began = begin(name, num_measured), perf_counter()
@@ -107,13 +105,17 @@ class Bench:
     def memory_plan(self) -> MemoryPlan:
         """Of the setting with the longest drafts, and of these the most at once."""
         setting = max(self.sweep, key=lambda one: (one.num_spec_tokens, self._at_once(one)))
-        arrivals = make_arrivals(self.load, self.prompts, self.sampling)
-        parts, limits = self._made_of(setting, arrivals)
+        parts, limits = self._made_of(setting)
         return MemoryPlan.of(parts, limits.num_slots, limits.max_len)
 
-    def engine(self, setting: Setting, arrivals: Arrivals) -> Engine:
-        """A fresh one, with memory for just these requests."""
-        engine = Engine.of(*self._made_of(setting, arrivals))
+    def arrivals(self, setting: Setting) -> list[TimedRequest]:
+        """The requests of a setting, those that warm up first."""
+        params = evolve(self.sampling, temperature=setting.temperature)
+        return make_arrivals(self.load, self.prompts, params)
+
+    def engine(self, setting: Setting) -> Engine:
+        """A fresh one, with memory for just the requests of the load."""
+        engine = Engine.of(*self._made_of(setting))
         if setting.adaptive:
             model = self.goodputs[setting.policy]
             engine.loop.runner = AdaptiveRunner(
@@ -124,12 +126,12 @@ class Bench:
             )
         return engine
 
-    def _made_of(self, setting: Setting, arrivals: Arrivals) -> tuple[Parts, Limits]:
+    def _made_of(self, setting: Setting) -> tuple[Parts, Limits]:
         policies: dict[str, Any] = self.sweep.policies
         # Without drafts every policy is the same.
         name = next(iter(policies)) if setting.policy == PLAIN else setting.policy
         parts = self.pair.parts_of(setting, policies[name])
-        requests = [one.request for one in (*arrivals.warm_up, *arrivals.measured)]
+        requests = [one.request for one in self.arrivals(setting)]
         longest = max(len(one.prompt_token_ids) + one.max_tokens for one in requests)
         if self.pair.target.device.type == "cuda":
             # Each size of slots is compiled for: powers of two are few.

@@ -8,7 +8,6 @@ from attrs import evolve, frozen
 
 from ..bench.kernels.machine import describe
 from ..bench.progress import Begin
-from ..bench.requests import Arrivals, make_arrivals
 from ..bench.run import Bench
 from ..bench.sweep import PLAIN, Setting
 from ..engine.engine import Engine
@@ -67,22 +66,20 @@ class Tuner:
         )
 
     def _measure(self, policy: str, begin: Begin) -> Goodput:
-        params = evolve(self.bench.sampling, temperature=self.bench.sweep.temperatures[0])
-        arrivals = make_arrivals(self.bench.load, self.bench.prompts, params)
-        engines, measured = self._engines(policy, arrivals), Measurement()
+        engines, measured = self._engines(policy), Measurement()
+        arrivals = self.bench.arrivals(self._setting(policy, 0))
         on_ended = begin(f"measure {policy}", len(engines) * self.plan.total_steps)
         for engine in engines:
-            measured.take(engine, self.plan, arrivals.measured, on_ended)
+            measured.take(engine, self.plan, arrivals, on_ended)
         return measured.goodput()
 
-    def _engines(self, policy: str, arrivals: Arrivals) -> list[Engine]:
+    def _engines(self, policy: str) -> list[Engine]:
         """One engine for every K, where steps are captured and so have one; else one for all."""
         lengths = sorted(self.plan.lengths, reverse=True)
-        longest = self.bench.engine(self._setting(policy, lengths[0]), arrivals)
+        longest = self.bench.engine(self._setting(policy, lengths[0]))
         if not longest.loop.runner.is_captured:
             return [longest]
-        others = (self.bench.engine(self._setting(policy, one), arrivals) for one in lengths[1:])
-        return [longest, *others]
+        return [longest, *(self.bench.engine(self._setting(policy, one)) for one in lengths[1:])]
 
     def _predict(self, models: dict[str, Goodput]) -> list[Prediction]:
         first = next(iter(models.values()))

@@ -112,12 +112,12 @@ def test_a_load_gives_every_setting_the_same_requests() -> None:
         make_arrivals(load, prompts, SamplingParams(temperature=temperature))
         for temperature in (0.0, 1.0)
     )
-    assert (len(one.warm_up), len(one.measured)) == (2, 3)
-    for mine, theirs in zip(one.measured, other.measured, strict=True):
+    assert len(one) == 2 + 3
+    for mine, theirs in zip(one, other, strict=True):
         assert mine.request.prompt_token_ids == theirs.request.prompt_token_ids
         assert mine.request.params.seed == theirs.request.params.seed
         assert mine.request.max_tokens == theirs.request.max_tokens
-    assert len({arrival.request.params.seed for arrival in one.warm_up + one.measured}) == 5
+    assert len({arrival.request.params.seed for arrival in one}) == 5
 
 
 Acceptor = Callable[..., tuple[int | str, str, str]]

@@ -13,7 +13,7 @@ from attrs import asdict
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from acceptor.app import bundled
-from acceptor.app.bench.prompts import PLAYS, PROSE
+from acceptor.app.bench.prompts import BUILT_IN, read_questions
 from acceptor.app.bundled import bundled_head, bundled_pair
 from acceptor.app.config import Config, DecodingConfig, DrafterConfig
 from acceptor.app.wiring import wire
@@ -88,7 +88,7 @@ def test_the_head_drafts_as_its_card_says() -> None:
     (percent,) = re.findall(r"texts of 120 tokens: (\d+) % of", card)
     three = DecodingConfig(num_spec_tokens=3)
     wired = wire(Config(drafter=DrafterConfig(name="eagle3"), decoding=three))
-    texts = (*PLAYS[::8], *PROSE[::18])
+    texts = [text for _, text in read_questions(BUILT_IN)[::13]]
     requests = [
         ask(*wired.tokenizer.encode(text), seed=seed, max_tokens=40, ignore_eos=True)
         for seed, text in enumerate(texts)

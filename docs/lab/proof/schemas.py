@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import evolve
 
-from acceptor.app.bench.prompts import PLAYS
+from acceptor.app.bench.prompts import BUILT_IN, read_questions
 from acceptor.app.config import Config, DecodingConfig
 from acceptor.app.decoder import Decoder
 from acceptor.app.drafter import NoDrafter
@@ -54,9 +54,10 @@ def schema_row(policy: str, num_outputs: int) -> dict[str, Any]:
     config = Config(policy=POLICIES[policy], decoding=DecodingConfig(num_spec_tokens=3))
     wired = wire(config)
     new_masks = wired.grammars().json_schema(json.dumps(SCHEMA))
+    plays = [text for kind, text in read_questions(BUILT_IN) if kind == "plays"]
     requests = [
         GenerationRequest(
-            prompt_token_ids=wired.tokenizer.encode(PLAYS[seed % len(PLAYS)]),
+            prompt_token_ids=wired.tokenizer.encode(plays[seed % len(plays)]),
             params=SamplingParams(seed=seed, temperature=TEMPERATURES[seed % len(TEMPERATURES)]),
             max_tokens=100,
             new_masks=new_masks,

@@ -27,7 +27,6 @@ from acceptor.app.bench.kernels.measure import Effort, KernelBench
 from acceptor.app.bench.kernels.stopwatch import Stopwatch
 from acceptor.app.bench.kernels.workload import Workload
 from acceptor.app.bench.pair import Pair, random_pair
-from acceptor.app.bench.requests import make_arrivals
 from acceptor.app.bench.run import Bench
 from acceptor.app.bench.sweep import Load, Sweep
 from acceptor.app.bench.table import Table
@@ -148,9 +147,8 @@ def decode(
     sampling, prompts = SamplingParams(), pair.reader.prompts(load)
     bench = Bench(pair=pair, sweep=sweep, load=load, sampling=sampling, prompts=prompts)
     plan = Plan(lengths=(num_spec_tokens,), concurrencies=(num_reqs,), num_steps=sizes.num_steps)
-    (setting,), arrivals = sweep, make_arrivals(load, prompts, sampling)
-    measured = Measurement()
-    measured.take(bench.engine(setting, arrivals), plan, arrivals.measured)
+    (setting,), measured = sweep, Measurement()
+    measured.take(bench.engine(setting), plan, bench.arrivals(setting))
     key = num_reqs, num_spec_tokens
     seconds = [times.total for seen, times in measured.samples if seen == key]
     accepted = [accepted for drafted, accepted in measured.drafts if drafted == num_spec_tokens]
