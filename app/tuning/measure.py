@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from attrs import define, evolve, field, frozen
 
+from ...core.policies.parameters import derived
 from ..bench.progress import OnEnded
 from ..bench.requests import TimedRequest
 from ..decode import DecodeStep
@@ -62,66 +63,6 @@ class TimedStep:
         return self.clock()
 
 
-@define(eq=False, kw_only=True)
-class Probe(Runner):
-    """Times the steps of another runner, at a K that it draws anew for each.
-
-    One run so shows what steps cost at several K, and how far drafts are accepted.
-
-    Attributes:
-        step: what it runs; None where the parts of a step cannot be told apart.
-        lengths: the K of a step is one of these.
-        drafts: (num_draft_tokens, num_accepted) of every draft of all steps.
-    """
-
-    runner: Runner
-    step: TimedStep | None
-    lengths: Sequence[int]
-    clock: Clock
-    generator: np.random.Generator
-    drafts: list[tuple[int, int]] = field(factory=list, init=False)
-    _sample: tuple[Key, StepTimes] | None = field(default=None, init=False)
-
-    @classmethod
-    def of(cls, engine: Engine, lengths: Sequence[int], seed: int, clock: Clock) -> "Probe":
-        """For an engine's steps; where they are captured they have one K, the engine's own."""
-        loop, generator = engine.loop, np.random.default_rng(seed)
-        runner, step = loop.runner, None
-        if runner.is_captured:
-            lengths = (loop.decode_step.drafter.num_spec_tokens,)
-        else:
-            step = TimedStep(loop.decode_step, clock)
-            runner = EagerRunner(cast(DecodeStep, step))
-        return cls(runner=runner, step=step, lengths=lengths, clock=clock, generator=generator)
-
-    def run(self, running: Running, draft_limits: Sequence[int]) -> list[Verdict]:
-        """See `Runner.run`."""
-        drawn = int(self.generator.choice(self.lengths))
-        shorter = [min(limit, drawn) for limit in draft_limits]
-        began = self.clock()
-        verdicts = self.runner.run(running, shorter)
-        parts = {"graph": self.clock() - began}
-        if self.step is not None:
-            parts = {**self.step.seconds}
-            self.step.seconds.clear()
-        self._sample = (len(shorter), max(shorter)), StepTimes(**parts)
-        self.drafts += [(one.num_draft_tokens, one.num_accepted) for one in verdicts]
-        return verdicts
-
-    def take_sample(self) -> tuple[Key, StepTimes] | None:
-        """What the last step cost, without the host's part; None once it has been looked at."""
-        sample, self._sample = self._sample, None
-        return sample
-
-    def begin(self, *given: Any) -> bool:
-        """See `Runner.begin`; what the host does meanwhile is measured as it is served."""
-        return self.runner.begin(*given)
-
-    def drop(self) -> None:
-        """See `Runner.drop`."""
-        self.runner.drop()
-
-
 WARM_UP_STEPS = 4
 """The first steps at a concurrency fill caches."""
 
@@ -159,62 +100,101 @@ class Plan:
 
 
 @define(eq=False)
-class Measurement:
-    """What one policy's measured run has shown so far.
+class Measurement(Runner):
+    """What one engine's measured run has shown so far; between the engine and its runner meanwhile.
+
+    Each step has a K that is drawn anew, so that one run shows what steps cost at several K, and
+    how far drafts are accepted. Where steps are captured they have one K, the engine's own.
 
     Attributes:
+        engine: made for the plan's largest concurrency and K.
         samples: what steps cost that entered no prompt.
+        drafts: (num_draft_tokens, num_accepted) of every draft of all steps.
+        records: of the requests that were served.
     """
 
+    engine: Engine
+    plan: Plan
     samples: list[tuple[Key, StepTimes]] = field(factory=list, init=False)
     drafts: list[tuple[int, int]] = field(factory=list, init=False)
     records: list[RequestRecord] = field(factory=list, init=False)
-    prefill_seconds: float = field(default=0.0, init=False)
+    _runner: Runner = derived(lambda self: self.engine.loop.runner)
+    _lengths: Sequence[int] = derived(lambda self: self.plan.lengths)
+    _step: TimedStep | None = field(default=None, init=False)
+    _seen: tuple[Key, StepTimes] | None = field(default=None, init=False)
+    _generator: np.random.Generator = derived(lambda self: np.random.default_rng(self.plan.seed))
+
+    def __attrs_post_init__(self) -> None:
+        if self._runner.is_captured:
+            self._lengths = (self.engine.loop.decode_step.drafter.num_spec_tokens,)
+        else:
+            self._step = TimedStep(self.engine.loop.decode_step, self.plan.clock)
+            self._runner = EagerRunner(cast(DecodeStep, self._step))
+
+    @property
+    def prefill_seconds(self) -> float:
+        """Spent on prompts."""
+        return self.engine.loop.prefill_seconds
 
     def take(
-        self,
-        engine: Engine,
-        plan: Plan,
-        arrivals: Sequence[TimedRequest],
-        on_ended: OnEnded = lambda _: None,
-    ) -> None:
-        """Run the plan on an engine that is made for its largest concurrency and K.
-
-        Requests are served over and over, and the engine's runner is replaced by a probe.
-        """
+        self, arrivals: Sequence[TimedRequest], on_ended: OnEnded = lambda _: None
+    ) -> "Measurement":
+        """Run the plan, serving requests over and over."""
         # Every prompt is entered once: on a GPU the first one of a length waits for what it needs.
-        engine.generate([evolve(arrival.request, max_tokens=1) for arrival in arrivals])
-        loop = engine.loop
-        probe = Probe.of(engine, plan.lengths, plan.seed, plan.clock)
-        loop.runner, loop.clock, loop.prefill_seconds = probe, plan.clock, 0.0
-        for concurrency in plan.concurrencies:
+        self.engine.generate([evolve(arrival.request, max_tokens=1) for arrival in arrivals])
+        loop, num_steps = self.engine.loop, self.plan.num_steps
+        loop.runner, loop.clock, loop.prefill_seconds = self, self.plan.clock, 0.0
+        for concurrency in self.plan.concurrencies:
             coming, under_way = cycle(arrivals), set[int]()
-            for number in range(plan.num_steps + WARM_UP_STEPS):
+            for number in range(num_steps + WARM_UP_STEPS):
                 new = islice(coming, concurrency - len(under_way))
-                under_way.update(engine.add_request(arrival.request) for arrival in new)
-                under_way -= self._step(engine, probe, counts=number >= WARM_UP_STEPS)
-            while engine.has_unfinished():
-                self._step(engine, probe, counts=False)
-            on_ended(plan.num_steps)
-        self.drafts += probe.drafts
-        self.prefill_seconds += loop.prefill_seconds
+                under_way.update(self.engine.add_request(arrival.request) for arrival in new)
+                under_way -= self._take_step(counts=number >= WARM_UP_STEPS)
+            while self.engine.has_unfinished():
+                self._take_step(counts=False)
+            on_ended(num_steps)
+        return self
 
-    def _step(self, engine: Engine, probe: Probe, *, counts: bool) -> set[int]:
+    def _take_step(self, *, counts: bool) -> set[int]:
         """Take a step; the requests that ended."""
-        prefill, began = engine.loop.prefill_seconds, probe.clock()
-        ended = [progress.record for progress in engine.step() if progress.record is not None]
-        seconds, seen = probe.clock() - began, probe.take_sample()
-        if counts and seen is not None and engine.loop.prefill_seconds == prefill:
+        before, began = self.prefill_seconds, self.plan.clock()
+        ended = [one.record for one in self.engine.step() if one.record is not None]
+        seconds, seen, self._seen = self.plan.clock() - began, self._seen, None
+        if counts and seen is not None and self.prefill_seconds == before:
             key, times = seen
             self.samples.append((key, evolve(times, host=max(seconds - times.total, 0.0))))
         self.records += ended
         return {record.request_id for record in ended}
 
-    def goodput(self) -> Goodput:
-        """The model that all of it gives."""
-        return Goodput(
-            profile=AcceptanceProfile.of(self.drafts),
-            costs=StepCosts.of(self.samples).rows,
-            prefill_seconds=self.prefill_seconds / len(self.records),
-            output_len=round(fmean(record.output_len for record in self.records)),
-        )
+    def run(self, running: Running, draft_limits: Sequence[int]) -> list[Verdict]:
+        """See `Runner.run`."""
+        drawn = int(self._generator.choice(self._lengths))
+        shorter = [min(limit, drawn) for limit in draft_limits]
+        began = self.plan.clock()
+        verdicts = self._runner.run(running, shorter)
+        parts = {"graph": self.plan.clock() - began}
+        if self._step is not None:
+            parts = {**self._step.seconds}
+            self._step.seconds.clear()
+        self._seen = (len(shorter), max(shorter)), StepTimes(**parts)
+        self.drafts += [(one.num_draft_tokens, one.num_accepted) for one in verdicts]
+        return verdicts
+
+    def begin(self, *given: Any) -> bool:
+        """See `Runner.begin`; what the host does meanwhile is measured as it is served."""
+        return self._runner.begin(*given)
+
+    def drop(self) -> None:
+        """See `Runner.drop`."""
+        self._runner.drop()
+
+
+def goodput_of(measured: Sequence[Measurement]) -> Goodput:
+    """The model that the measured runs of one policy give."""
+    records = [record for one in measured for record in one.records]
+    return Goodput(
+        profile=AcceptanceProfile.of(draft for one in measured for draft in one.drafts),
+        costs=StepCosts.of(sample for one in measured for sample in one.samples).rows,
+        prefill_seconds=sum(one.prefill_seconds for one in measured) / len(records),
+        output_len=round(fmean(record.output_len for record in records)),
+    )

@@ -12,7 +12,7 @@ from ..bench.run import Bench
 from ..bench.sweep import PLAIN, Setting
 from ..engine.engine import Engine
 from .goodput import Goodput, Prediction, predict
-from .measure import Measurement, Plan
+from .measure import Measurement, Plan, goodput_of
 from .results import Check, TuneResults
 
 CHECK_ROUNDS = 6
@@ -66,12 +66,11 @@ class Tuner:
         )
 
     def _measure(self, policy: str, begin: Begin) -> Goodput:
-        engines, measured = self._engines(policy), Measurement()
-        arrivals = self.bench.arrivals(self._setting(policy, 0))
+        engines, arrivals = self._engines(policy), self.bench.arrivals(self._setting(policy, 0))
         on_ended = begin(f"measure {policy}", len(engines) * self.plan.total_steps)
-        for engine in engines:
-            measured.take(engine, self.plan, arrivals, on_ended)
-        return measured.goodput()
+        return goodput_of(
+            [Measurement(engine, self.plan).take(arrivals, on_ended) for engine in engines]
+        )
 
     def _engines(self, policy: str) -> list[Engine]:
         """One engine for every K, where steps are captured and so have one; else one for all."""

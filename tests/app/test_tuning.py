@@ -21,7 +21,7 @@ from acceptor.app.request import GenerationRequest
 from acceptor.app.tuning import tuner
 from acceptor.app.tuning.costs import StepCosts, StepTimes
 from acceptor.app.tuning.goodput import Goodput, predict, recommend
-from acceptor.app.tuning.measure import Measurement, Plan
+from acceptor.app.tuning.measure import Measurement, Plan, goodput_of
 from acceptor.app.tuning.profile import AcceptanceProfile, steps_for
 from acceptor.app.tuning.results import read_results
 from acceptor.core import InvalidInputError, Probabilistic, Synthetic
@@ -124,20 +124,22 @@ def test_the_cheaper_the_drafts_the_longer_the_recommended_ones(
     assert recommend(predictions, 5).num_spec_tokens == best
 
 
-def measured(pair: Pair, plan: Plan, prompt_lens: Sequence[int], **limits: int) -> Measurement:
+def measured(
+    pair: Pair, plan: Plan, prompt_lens: Sequence[int], **limits: int
+) -> list[Measurement]:
     """An engine for each K, as captured steps have one; prompts are entered once beforehand."""
-    measurement = Measurement()
+    measurements = []
     requests = [
         GenerationRequest(prompt_token_ids=[1] * length, max_tokens=9, ignore_eos=True)
         for length in prompt_lens
     ]
     for length in plan.lengths:
         parts = evolve(pair.decoder(Probabilistic(), length), new_runner=recorded)
-        engine, before = Engine.of(parts, Limits(**limits)), len(measurement.records)
-        measurement.take(engine, plan, [TimedRequest(request, "all") for request in requests])
-        served = len(measurement.records) - before
-        assert engine.add_request(requests[0]) == len(requests) + served
-    return measurement
+        arrivals = [TimedRequest(request, "all") for request in requests]
+        one = Measurement(Engine.of(parts, Limits(**limits)), plan).take(arrivals)
+        assert one.engine.add_request(requests[0]) == len(requests) + len(one.records)
+        measurements.append(one)
+    return measurements
 
 
 def test_the_time_of_prompts_is_that_of_entering_them(
@@ -147,10 +149,10 @@ def test_the_time_of_prompts_is_that_of_entering_them(
     ticks = count()
     monkeypatch.setattr(Plan, "clock", lambda _: next(ticks))
     plan = Plan(lengths=(1,), concurrencies=(1,), num_steps=8)
-    measurement = measured(pair, plan, [40, 1], num_slots=1, max_len=64)
-    shares = [record.prompt_len > 1 for record in measurement.records]
-    assert measurement.prefill_seconds == sum(shares) > 0
-    assert measurement.goodput().prefill_seconds == fmean(shares)
+    (one,) = measured(pair, plan, [40, 1], num_slots=1, max_len=64)
+    shares = [record.prompt_len > 1 for record in one.records]
+    assert one.prefill_seconds == sum(shares) > 0
+    assert goodput_of([one]).prefill_seconds == fmean(shares)
 
 
 def test_steps_that_are_captured_are_timed_whole_and_as_they_are_served(
@@ -167,7 +169,7 @@ def test_steps_that_are_captured_are_timed_whole_and_as_they_are_served(
 
     monkeypatch.setattr(GraphRunner, "begin", noted)
     plan = Plan(lengths=(0, 3), concurrencies=(1, 2), num_steps=12)
-    model = measured(pair, plan, [1, 1, 1], num_slots=2, max_len=16).goodput()
+    model = goodput_of(measured(pair, plan, [1, 1, 1], num_slots=2, max_len=16))
     assert any(is_ahead)
     medians = model.step_costs.medians
     assert {(2, 0), (2, 3)} <= medians.keys() <= set(product((1, 2), (0, 3)))

@@ -147,8 +147,8 @@ def decode(
     sampling, prompts = SamplingParams(), pair.reader.prompts(load)
     bench = Bench(pair=pair, sweep=sweep, load=load, sampling=sampling, prompts=prompts)
     plan = Plan(lengths=(num_spec_tokens,), concurrencies=(num_reqs,), num_steps=sizes.num_steps)
-    (setting,), measured = sweep, Measurement()
-    measured.take(bench.engine(setting), plan, bench.arrivals(setting))
+    (setting,) = sweep
+    measured = Measurement(bench.engine(setting), plan).take(bench.arrivals(setting))
     key = num_reqs, num_spec_tokens
     seconds = [times.total for seen, times in measured.samples if seen == key]
     accepted = [accepted for drafted, accepted in measured.drafts if drafted == num_spec_tokens]
