@@ -1,4 +1,7 @@
-"""Samplers of others as the audit runs them: draw a draft from each row, verify it step by step."""
+"""Samplers of others as the audit runs them: draw a draft from each row, verify it step by step.
+
+`PYTHONPATH=docs acceptor audit lab.proof.peers:transformers`
+"""
 
 from functools import partial
 
@@ -6,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers.generation import utils
 
-from ...core import PADDING_TOKEN_ID, InvalidInputError
+from acceptor.core import PADDING_TOKEN_ID, InvalidInputError
 
 
 def transformers(target: Tensor, draft: Tensor, temperature: float, seed: int) -> Tensor:
