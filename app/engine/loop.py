@@ -53,8 +53,9 @@ class Loop:
     prefill_seconds: float = field(default=0.0, init=False)
     decode_seconds: float = field(default=0.0, init=False)
     has_begun: bool = field(default=False, init=False)
-    _batch: list[RequestState] = field(factory=list, init=False)
-    _running: Running | None = field(default=None, init=False)
+    _running: Running = derived(
+        lambda self: Running(states=[], device=self.device, token_counts=None)
+    )
     _used_slots: set[int] = field(factory=set, init=False)
 
     def has_unfinished(self) -> bool:
@@ -113,17 +114,15 @@ class Loop:
 
     def _dispensable(self) -> list[RequestState]:
         """Of a batch that finds no memory, those that end so that the others can go on."""
-        if not self._batch:
-            return []
-        newest = max(self._batch, key=lambda state: state.index)
+        batch = self._batch()
+        newest = max((state.index for state in batch), default=-1)
         # The step may have counted tokens under penalties already, and would again.
-        return [one for one in self._batch if one is newest or one.request.params.has_penalties]
+        return [one for one in batch if one.index == newest or one.request.params.has_penalties]
 
     def _give_up(self, states: Sequence[RequestState], error: BaseException) -> None:
         """End these requests for want of memory; raise the error if it is another one."""
         if not states or not is_out_of_memory(error):
             raise error
-        self._running = None
         remedy = "lower num_slots or max_len, or ask for less at once"
         said = out_of_memory(error, "request", self.device, remedy)
         for state in states:
@@ -145,11 +144,11 @@ class Loop:
         """Act on a step; True if a request goes on and none failed, as one begun ahead assumes."""
         is_useful = True
         self.parts.drafter.notice(verdicts)
-        for state, verdict in zip(self._batch, verdicts, strict=True):
+        for state, verdict in zip(self._running.states, verdicts, strict=True):
             if state.finish_reason is None:
                 self._note(state, state.advance(verdict, now))
                 is_useful &= verdict.status is Status.OK
-        return is_useful and any(state.finish_reason is None for state in self._batch)
+        return is_useful and any(state.finish_reason is None for state in self._running.states)
 
     def _begin_ahead(self, running: Running, draft_limits: list[int]) -> bool:
         """Begin this step, unless it has begun, and the one after it."""
@@ -165,7 +164,7 @@ class Loop:
         A request may still end with a token that it emits; what it gets behind that is dropped.
         """
         most = [limit + 1 for limit in draft_limits]
-        go_on = map(RequestState.goes_on_after, self._batch, most)
+        go_on = map(RequestState.goes_on_after, self._running.states, most)
         is_same = not self._batch_will_change() and self._draft_limits(most) == draft_limits
         return is_same and all(go_on)
 
@@ -174,7 +173,7 @@ class Loop:
         self.has_begun = False
 
     def _begin_next(self, running: Running, verdicts: Sequence[Verdict]) -> bool:
-        go_on = map(RequestState.surely_goes_on, self._batch, verdicts)
+        go_on = map(RequestState.surely_goes_on, running.states, verdicts)
         if self._batch_will_change() or not all(go_on):
             return False
         gained = [verdict.token_ids for verdict in verdicts]
@@ -182,14 +181,14 @@ class Loop:
         return self.runner.begin(running, draft_limits, gained)
 
     def _batch_will_change(self) -> bool:
-        is_joined = len(self.schedule.admitted()) > len(self._batch)
+        is_joined = len(self.schedule.admitted()) > len(self._running.states)
         return bool(self.arrivals or self.cancelled_ids or is_joined)
 
     def _draft_limits(self, nums_more: Sequence[int]) -> list[int]:
         drafter = self.parts.drafter
         return [
             state.draft_limit(drafter.num_spec_tokens, drafter.max_model_len, num_more)
-            for state, num_more in zip(self._batch, nums_more, strict=True)
+            for state, num_more in zip(self._running.states, nums_more, strict=True)
         ]
 
     def notify(self) -> list[Progress]:
@@ -256,15 +255,14 @@ class Loop:
         state.num_entered += num_tokens
         return num_tokens
 
+    def _batch(self) -> list[RequestState]:
+        """Whose prompts are entered, in the order of the slots, which caches read unchanged."""
+        entered = (state for state in self.schedule.admitted() if not state.num_to_enter)
+        return sorted(entered, key=lambda state: state.slot_id)
+
     def _gather(self) -> Running:
-        if self.has_begun and self._running is not None:
-            return self._running
-        admitted = self.schedule.admitted()
-        batch = [state for state in admitted if not state.num_to_enter]
-        # In the order of the slots, which a cache then reads without copying.
-        batch.sort(key=lambda state: state.slot_id)
-        if self._running is None or batch != self._batch:
-            self._batch, self._running = batch, None
+        batch = self._batch()
+        if not self.has_begun and batch != self._running.states:
             has_penalties = any(state.request.params.has_penalties for state in batch)
             self._running = Running(
                 states=batch,
