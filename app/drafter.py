@@ -95,7 +95,7 @@ class Drafter(Protocol[Memory]):
         """After how many layers the target's hidden states are wanted, see `LanguageModel`."""
         return ()
 
-    def enter(self, memory: Memory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:  # noqa: ARG002, for those that read prompts
+    def enter(self, memory: Memory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:
         """Take in the next part of a prompt.
 
         Args:
@@ -105,7 +105,7 @@ class Drafter(Protocol[Memory]):
         """
         return
 
-    def clear(self, memory: Memory, slot_ids: Sequence[int]) -> None:  # noqa: ARG002, the same
+    def clear(self, memory: Memory, slot_ids: Sequence[int]) -> None:
         """Forget slots whose sequences may have left NaN or infinity behind."""
         return
 
@@ -114,11 +114,11 @@ class Drafter(Protocol[Memory]):
 
     def follow(
         self,
-        memory: Memory,  # noqa: ARG002, for drafters with taps
-        frontier: Frontier,  # noqa: ARG002
-        positions: Tensor,  # noqa: ARG002
-        emitted: Tensor,  # noqa: ARG002
-        hidden: Sequence[Tensor],  # noqa: ARG002
+        memory: Memory,
+        frontier: Frontier,
+        positions: Tensor,
+        emitted: Tensor,
+        hidden: Sequence[Tensor],
     ) -> None:
         """Take in what a step has scored and decided, drafts or none.
 
@@ -132,7 +132,7 @@ class Drafter(Protocol[Memory]):
         """
         return
 
-    def notice(self, verdicts: Sequence[Verdict]) -> None:  # noqa: ARG002, for those that may be misread
+    def notice(self, verdicts: Sequence[Verdict]) -> None:
         """Learn on the host what became of the drafts of a step."""
         return
 
@@ -146,6 +146,6 @@ class NoDrafter(Drafter[None]):
     def new_memory(self, num_slots: int, max_len: int) -> None:
         """Nothing to remember."""
 
-    def draft(self, memory: None, frontier: Frontier, num_tokens: int) -> Drawn:  # noqa: ARG002
+    def draft(self, memory: None, frontier: Frontier, num_tokens: int) -> Drawn:
         """Nothing."""
         return Drawn((), ())

@@ -6,16 +6,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor
 
-from ..core.batch import SampleBatch, VerifyBatch
-from ..core.call_memory import (
-    check_sample_output,
-    check_verify_output,
-    empty_sample_output,
-    empty_verify_output,
-)
-from ..core.output import SampleOutput, VerifyOutput
-from ..core.policies import Policy
-from ..core.sampling_tensors import SamplingTensors
+from ..core import Policy, SampleBatch, SampleOutput, SamplingTensors, VerifyBatch, VerifyOutput
+from ..core import call_memory as memory
 
 Output = TypeVar("Output", VerifyOutput, SampleOutput)
 
@@ -28,8 +20,8 @@ class Verb(NamedTuple):
     check_output: Callable[..., None]
 
 
-VERIFY = Verb("verify", empty_verify_output, check_verify_output)
-SAMPLE = Verb("sample", empty_sample_output, check_sample_output)
+VERIFY = Verb("verify", memory.empty_verify_output, memory.check_verify_output)
+SAMPLE = Verb("sample", memory.empty_sample_output, memory.check_sample_output)
 
 
 class BothVerbs(ABC):

@@ -72,19 +72,12 @@ class Sampler(Protocol):
         """
 
     def verify_workspace_size(
-        self,
-        batch: VerifyBatch,  # noqa: ARG002, for samplers that need one
-        params: SamplingTensors,  # noqa: ARG002
-        policy: Policy,  # noqa: ARG002
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
     ) -> int:
         """How many bytes of workspace `verify` needs; it looks at no values."""
         return 0
 
-    def sample_workspace_size(
-        self,
-        batch: SampleBatch,  # noqa: ARG002, the same
-        params: SamplingTensors,  # noqa: ARG002
-    ) -> int:
+    def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
         """How many bytes of workspace `sample` needs; it looks at no values."""
         return 0
 

@@ -42,7 +42,7 @@ class Runner(Protocol):
             One verdict per request, in the order of the batch.
         """
 
-    def begin(self, running: Running, draft_limits: Sequence[int], gained: Gained) -> bool:  # noqa: ARG002, for runners that begin early
+    def begin(self, running: Running, draft_limits: Sequence[int], gained: Gained) -> bool:
         """Begin a step that a later `run` will ask for; False if this runner cannot.
 
         Steps are asked for in the order in which they began.

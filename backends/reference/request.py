@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ...core import PADDING_TOKEN_ID, Policy, SamplingTensors, Status, VerifyBatch
 from .masks import allowed_in, forbid, why_unusable
-from .statistics import SeenTokens, adjust_logits, is_usable, num_leading
+from .statistics import adjust_logits, is_usable, num_leading
 from .thresholds import log_probs
 
 
@@ -43,7 +43,8 @@ def cut_out(
     drafts, status = _usable_ids(batch, request, max(end - start - 1, 0))
     num_drafts = len(drafts)
     raw_logits = batch.target_logits[start : min(start + num_drafts + 1, end)]
-    logits = _adjusted(batch, params, request, raw_logits, drafts)
+    requests = torch.full((len(raw_logits),), request, device=raw_logits.device)
+    logits = adjust_logits(batch, params, requests, raw_logits, drafts)
     allowed = allowed_in(batch, start, len(logits), batch.vocab_size)
     logits = forbid(logits, allowed)
     draft_logits = _draft_logits(batch, params, policy, request, num_drafts)
@@ -82,21 +83,6 @@ def _usable_ids(batch: VerifyBatch, request: int, num_drafts: int) -> tuple[Tens
     return drafts, Status.OK
 
 
-def _slot(batch: VerifyBatch, request: int) -> int:
-    return request if batch.slot_ids is None else int(batch.slot_ids[request])
-
-
-def _adjusted(
-    batch: VerifyBatch, params: SamplingTensors, request: int, raw_logits: Tensor, drafts: Tensor
-) -> Tensor:
-    requests = torch.full((len(raw_logits),), request, device=raw_logits.device)
-    seen = None
-    if params.penalties is not None and batch.token_counts is not None:
-        slots = torch.full_like(requests, _slot(batch, request))
-        seen = SeenTokens.before_rows(batch.token_counts, slots, drafts)
-    return adjust_logits(raw_logits, params, requests, seen)
-
-
 def _draft_logits(
     batch: VerifyBatch, params: SamplingTensors, policy: Policy, request: int, num_drafts: int
 ) -> Tensor | None:
@@ -105,7 +91,8 @@ def _draft_logits(
     if one_hot or not policy.uses_draft_probs:
         return None
     assert batch.draft_logits is not None
-    return batch.draft_logits[_slot(batch, request), :num_drafts]
+    slot = request if batch.slot_ids is None else int(batch.slot_ids[request])
+    return batch.draft_logits[slot, :num_drafts]
 
 
 def _draft_log_probs(

@@ -17,7 +17,7 @@ from .draw import draw
 from .masks import allowed_in, forbid
 from .outputs import write_drawn, write_verified
 from .request import in_target_ids
-from .statistics import SeenTokens, adjust_logits
+from .statistics import adjust_logits
 from .thresholds import log_probs
 from .verify import verify_request
 
@@ -60,11 +60,8 @@ def _draw(batch: SampleBatch, params: SamplingTensors) -> tuple[Tensor, Tensor]:
     requests = torch.arange(batch.num_reqs, device=batch.logits.device)
     logits, recipe = batch.logits, params.draft
     if batch.draft_index is None:
-        recipe, seen = params.target, None
-        if params.penalties is not None and batch.token_counts is not None:
-            slots = requests if batch.slot_ids is None else batch.slot_ids.long()
-            seen = SeenTokens.before_rows(batch.token_counts, slots)
-        logits = adjust_logits(logits, params, requests, seen)
+        recipe = params.target
+        logits = adjust_logits(batch, params, requests, logits)
     logits = forbid(logits, allowed_in(batch, 0, *logits.shape))
     law = log_probs(logits, recipe, requests)
     if batch.draft_to_target is not None:

@@ -5,49 +5,28 @@ same bits and ties stay ties.
 """
 
 import torch
-from attrs import frozen
 from torch import Tensor
 
-from ...core.sampling_tensors import BiasTensors, PenaltyTensors, SamplingTensors
-from ...core.token_counts import TokenCounts
-
-
-@frozen(eq=False)
-class SeenTokens:
-    """What penalties count at each row: [num_rows, vocab_size] each.
-
-    Attributes:
-        in_prompt: bool.
-        in_output: int, occurrences in the output so far and in the drafts before the row.
-    """
-
-    in_prompt: Tensor
-    in_output: Tensor
-
-    @classmethod
-    def before_rows(
-        cls, counts: TokenCounts, slots: Tensor, draft_token_ids: Tensor | None = None
-    ) -> "SeenTokens":
-        """Look up slots [num_rows]; row i of a draft has also seen draft tokens 1..i."""
-        in_output = counts.output_counts[slots]
-        if draft_token_ids is not None:
-            rows, places = len(slots), torch.arange(len(draft_token_ids), device=slots.device)
-            drafted = torch.zeros_like(in_output)
-            drafted[places + 1, draft_token_ids] = 1
-            in_output = in_output + drafted[:rows].cumsum(dim=0)
-        return cls(counts.prompt_mask[slots], in_output)
+from ...core import SamplingTensors
+from ...core.sampling_tensors import BiasTensors, PenaltyTensors
+from .masks import Batch
 
 
 def adjust_logits(
-    logits: Tensor, params: SamplingTensors, requests: Tensor, seen: SeenTokens | None
+    batch: Batch,
+    params: SamplingTensors,
+    requests: Tensor,
+    logits: Tensor,
+    draft_token_ids: Tensor | None = None,
 ) -> Tensor:
     """Apply logit bias and penalties; what overflows float32 becomes infinite.
 
     Args:
-        logits: [num_rows, vocab_size], raw.
+        batch: whose token counts penalties look at.
         params: the batch's parameters.
         requests: [num_rows] int64, the request that each row belongs to.
-        seen: needed when some request has penalties.
+        logits: [num_rows, vocab_size], raw.
+        draft_token_ids: of the one request that all rows belong to: row i has also seen 1..i.
 
     Returns:
         [num_rows, vocab_size] float32.
@@ -55,9 +34,22 @@ def adjust_logits(
     adjusted = logits.to(torch.float32)
     if params.bias is not None:
         adjusted = _add_bias(adjusted, params.bias, requests)
-    if params.penalties is not None and seen is not None:
-        adjusted = _penalise(adjusted, params.penalties, requests, seen)
+    if params.penalties is not None and batch.token_counts is not None:
+        slots = requests if batch.slot_ids is None else batch.slot_ids[requests].long()
+        in_output = batch.token_counts.output_counts[slots]
+        if draft_token_ids is not None:
+            in_output = in_output + _drafted_before(draft_token_ids, in_output)
+        in_prompt = batch.token_counts.prompt_mask[slots]
+        adjusted = _penalise(adjusted, params.penalties, requests, in_prompt, in_output)
     return adjusted
+
+
+def _drafted_before(draft_token_ids: Tensor, in_output: Tensor) -> Tensor:
+    """How often each id is drafted before each row: like in_output, [num_rows, vocab_size]."""
+    drafted = torch.zeros_like(in_output)
+    rows = torch.arange(1, len(draft_token_ids) + 1, device=drafted.device)
+    drafted[rows, draft_token_ids] = 1
+    return drafted.cumsum(dim=0)
 
 
 def _add_bias(logits: Tensor, bias: BiasTensors, requests: Tensor) -> Tensor:
@@ -68,14 +60,18 @@ def _add_bias(logits: Tensor, bias: BiasTensors, requests: Tensor) -> Tensor:
 
 
 def _penalise(
-    logits: Tensor, penalties: PenaltyTensors, requests: Tensor, seen: SeenTokens
+    logits: Tensor,
+    penalties: PenaltyTensors,
+    requests: Tensor,
+    in_prompt: Tensor,
+    in_output: Tensor,
 ) -> Tensor:
     repetition = penalties.repetition[requests, None]
     repeated = torch.where(logits > 0, logits / repetition, logits * repetition)
-    logits = torch.where(seen.in_prompt | (seen.in_output > 0), repeated, logits)
+    logits = torch.where(in_prompt | (in_output > 0), repeated, logits)
     # Two operations each: a product that is fused into its sum is rounded otherwise.
-    logits = logits - penalties.frequency[requests, None] * seen.in_output
-    return logits - penalties.presence[requests, None] * (seen.in_output > 0)
+    logits = logits - penalties.frequency[requests, None] * in_output
+    return logits - penalties.presence[requests, None] * (in_output > 0)
 
 
 def is_usable(logits: Tensor) -> Tensor:

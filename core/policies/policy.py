@@ -99,7 +99,7 @@ class Policy(Protocol):
     def log_thresholds(self, view: DraftView) -> Tensor:
         """The thresholds of all K tokens: [K] float64."""
 
-    def log_residual(self, view: DraftView, row: int) -> Tensor | None:  # noqa: ARG002, where one is
+    def log_residual(self, view: DraftView, row: int) -> Tensor | None:
         """What to draw from when token row + 1 is the first not accepted, with the RECOVER stream.
 
         Returns:
@@ -108,7 +108,7 @@ class Policy(Protocol):
         """
         return None
 
-    def total_variation(self, view: DraftView) -> Tensor | None:  # noqa: ARG002, where it is known
+    def total_variation(self, view: DraftView) -> Tensor | None:
         """How far a lossy policy moves the law of the token emitted at each row.
 
         Returns:

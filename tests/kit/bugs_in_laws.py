@@ -21,6 +21,7 @@ from acceptor.core import (
     Strict,
     Synthetic,
     Typical,
+    VerifyBatch,
 )
 from acceptor.core.policies.policy import entropy
 from kit.bugs import Bug, Decorator, bugs_of
@@ -123,25 +124,24 @@ def _bonus_without_filters(
 
 
 @Bug.instead_of(
-    statistics.SeenTokens,
-    "before_rows",
+    statistics,
+    "_drafted_before",
     "penalties forget the draft",
     features=("penalties",),
     check="probabilistic, penalties",
 )
-def _forget_drafts(counts: Any, slots: Tensor, _: Tensor | None = None) -> statistics.SeenTokens:
-    return statistics.SeenTokens(counts.prompt_mask[slots], counts.output_counts[slots])
+def _forget_drafts(_: Tensor, in_output: Tensor) -> Tensor:
+    return torch.zeros_like(in_output)
 
 
 @Bug.instead_of(
     request, "adjust_logits", "penalties before the bias", features=("penalties", "bias")
 )
 def _penalties_before_bias(
-    logits: Tensor, params: SamplingTensors, requests: Tensor, seen: statistics.SeenTokens | None
+    batch: VerifyBatch, params: SamplingTensors, requests: Tensor, *logits_and_drafts: Tensor
 ) -> Tensor:
-    adjusted = logits.to(torch.float32)
-    if params.penalties is not None and seen is not None:
-        adjusted = statistics._penalise(adjusted, params.penalties, requests, seen)
+    unbiased = evolve(params, bias=None)
+    adjusted = statistics.adjust_logits(batch, unbiased, requests, *logits_and_drafts)
     if params.bias is not None:
         adjusted = statistics._add_bias(adjusted, params.bias, requests)
     return adjusted.to(torch.float64)
