@@ -20,11 +20,10 @@ from ...core.policies import Policy, Strict
 from ...core.sampling_tensors import SamplingTensors
 from .calls import on_host
 from .findings import LOGPROB_ORDER, Difference, Findings
-from .oracle.inputs import split_sample, split_verify
 from .oracle.law import Law, RowLogprobs, margin_of
 from .oracle.race import BLOCK_SIZE, Draw
 from .oracle.request import RequestOracle
-from .oracle.view import RequestView
+from .oracle.view import RequestView, split_sample, split_verify
 
 TOTAL_VARIATION_TOLERANCE = 1e-4
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from acceptor.backends.conformance import Difference, Findings, judge_sample, judge_verify
 from acceptor.backends.conformance.calls import Watched
 from acceptor.backends.conformance.findings import told
-from acceptor.backends.conformance.oracle.inputs import split_verify
 from acceptor.backends.conformance.oracle.race import TARGET, TOKEN_LEVEL, exponentials, uniforms
 from acceptor.backends.conformance.oracle.request import RequestOracle
+from acceptor.backends.conformance.oracle.view import split_verify
 from acceptor.backends.conformance.run import between
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import (
