@@ -4,7 +4,9 @@ It measures what an engine does at an acceptance rate without a model pair that 
 does not follow the target.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from operator import mul
 from typing import ClassVar
 
 import torch
@@ -66,8 +68,6 @@ class Synthetic(Policy):
     def from_acceptance_length(cls, acceptance_length: float, num_spec_tokens: int) -> "Synthetic":
         """Rates under which a draft of num_spec_tokens yields this many tokens on average.
 
-        The recovered or bonus token is one of them: acceptance_length is in [1, K + 1].
-
         Args:
             acceptance_length: includes the recovered or bonus token: in [1, num_spec_tokens + 1].
             num_spec_tokens: the draft's length K.
@@ -101,29 +101,18 @@ def _decaying_rates(mean: float, num_spec_tokens: int) -> Sequence[float]:
     if num_spec_tokens == 0:
         return ()
 
-    def mean_of(first: float, decay: float) -> float:
-        return sum(_unconditional(first, decay, num_spec_tokens)) / num_spec_tokens
+    def rates(height: float) -> Sequence[float]:
+        # Up to 1 it is the first rate; beyond that the first stays 1, and the others fall less.
+        first, excess = min(height, 1.0), max(height - 1.0, 0.0)
+        decay = DEFAULT_DECAY + (1 - DEFAULT_DECAY) * excess
+        return [*accumulate((first * decay**place for place in range(num_spec_tokens)), mul)]
 
-    if mean <= mean_of(1.0, DEFAULT_DECAY):
-        first = _solve(lambda value: mean_of(value, DEFAULT_DECAY), mean, 0.0)
-        return _unconditional(first, DEFAULT_DECAY, num_spec_tokens)
-    decay = _solve(lambda value: mean_of(1.0, value), mean, DEFAULT_DECAY)
-    return _unconditional(1.0, decay, num_spec_tokens)
-
-
-def _unconditional(first: float, decay: float, num_spec_tokens: int) -> list[float]:
-    rates = [first]
-    for place in range(1, num_spec_tokens):
-        rates.append(rates[-1] * first * decay**place)
-    return rates
-
-
-def _solve(rising: Callable[[float], float], value: float, low: float, high: float = 1.0) -> float:
-    # Bisection to the last bit of a double; the ends are answered first so that 0 and 1 stay exact.
-    if rising(low) >= value:
+    def height_of(low: float, high: float) -> float:
+        # Bisection to the last bit of a double.
+        while low < (middle := (low + high) / 2) < high:
+            is_low = sum(rates(middle)) <= mean * num_spec_tokens
+            low, high = (middle, high) if is_low else (low, middle)
         return low
-    if rising(high) <= value:
-        return high
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if rising(middle) <= value else (low, middle)
-    return low
+
+    # The ends are answered first, so that 0 and 1 stay exact.
+    return rates(2.0 * mean if mean in (0, 1) else height_of(0.0, 2.0))
