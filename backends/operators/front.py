@@ -4,7 +4,6 @@ Bind them outside the compiled function, when requests enter or leave, and call 
 take tensors instead of batches, because the compiler cannot trace attrs classes.
 """
 
-import json
 from typing import NamedTuple
 
 from attrs import field, frozen
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from ...core import Policy, SamplingTensors, Stream
 from . import registration
-from .registration import describe
+from .registration import described
 
 
 class LogprobTensors(NamedTuple):
@@ -62,9 +61,7 @@ class VerifyOperator:
 
     @_call.default
     def _describe(self) -> str:
-        facts = {"backend": self.backend, "policy": describe(self.policy, [])}
-        facts["params"] = describe(self.params, self._param_tensors)
-        return json.dumps(facts)
+        return described(self, self._param_tensors)
 
     def __call__(
         self,
@@ -116,14 +113,7 @@ class SampleOperator:
 
     @_call.default
     def _describe(self) -> str:
-        facts = {
-            "backend": self.backend,
-            "params": describe(self.params, self._param_tensors),
-            "draft_index": self.draft_index,
-            "draft_stream": int(self.draft_stream),
-            "target_vocab_size": self.target_vocab_size,
-        }
-        return json.dumps(facts)
+        return described(self, self._param_tensors)
 
     def __call__(
         self,

@@ -115,6 +115,12 @@ def _tensors(output: object) -> list[Tensor]:
     return [tensor for _, tensor in named_tensors(output)]
 
 
+def described(operator: Any, tensors: list[Tensor]) -> str:
+    """Everything that an operator was bound to, as text and tensors."""
+    bound = (part.name for part in attrs.fields(type(operator)) if part.init)
+    return json.dumps({name: describe(getattr(operator, name), tensors) for name in bound})
+
+
 def describe(value: object, tensors: list[Tensor]) -> Any:
     """What JSON can hold of a value; its tensors are appended to the list.
 
