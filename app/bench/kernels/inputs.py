@@ -4,6 +4,7 @@ Its logits are of several kinds, from a language model's to a kernel's worst cas
 """
 
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from attrs import evolve, frozen
@@ -67,37 +68,34 @@ PROMPT_LEN, OUTPUT_LEN = 512, 128
 """Tokens that penalties count."""
 
 
-@frozen(eq=False)
-class Step:
-    """The arguments of one `verify`, and the requests' parameters on the host."""
+class Step(NamedTuple):
+    """The arguments of one `verify`."""
 
     batch: VerifyBatch
-    requests: tuple[SamplingParams, ...]
-    policy: Policy
     params: SamplingTensors
+    policy: Policy
 
     def first(self, num_reqs: int) -> "Step":
         """The same for the first requests only; views, no copies of logits."""
-        batch, requests = self.batch, self.requests[:num_reqs]
-        num_logits, masks = len(requests) * (batch.max_spec_len + 1), batch.allowed_tokens
+        batch, count = self.batch, min(num_reqs, self.batch.num_reqs)
+        num_logits, masks = count * (batch.max_spec_len + 1), batch.allowed_tokens
         few = evolve(
             batch,
             target_logits=batch.target_logits[:num_logits],
             allowed_tokens=None if masks is None else masks[:num_logits],
-            cu_num_logits=batch.cu_num_logits[: len(requests) + 1],
-            draft_token_ids=batch.draft_token_ids[: len(requests)],
-            positions=batch.positions[: len(requests)],
+            cu_num_logits=batch.cu_num_logits[: count + 1],
+            draft_token_ids=batch.draft_token_ids[:count],
+            positions=batch.positions[:count],
         )
-        params = SamplingTensors.stack(requests, batch.target_logits.device)
-        return Step(few, requests, self.policy, params)
+        slot_ids = torch.arange(count, device=batch.target_logits.device)
+        return Step(few, evolve(self.params, slot_ids=slot_ids), self.policy)
 
 
 def make_step(workload: Workload, logits: Logits, noise: torch.Generator, sampler: Sampler) -> Step:
     """Let the sampler draft from the draft's own law, and put the batch together."""
     policy, num_reqs, device = workload.make_policy(), workload.num_reqs, noise.device
     positions = torch.randint(MAX_POSITION, (num_reqs,), generator=noise, device=device)
-    requests = _requests(workload, noise)
-    params = SamplingTensors.stack(requests, device)
+    params = SamplingTensors.stack(_requests(workload, noise), device)
     drafts = draw_drafts(logits.draft, positions, params, policy, sampler)
     target, masks = logits.target, None
     if workload.allowed < 1:
@@ -114,7 +112,7 @@ def make_step(workload: Workload, logits: Logits, noise: torch.Generator, sample
         token_counts=_token_counts(logits, noise) if workload.params.has_penalties else None,
         allowed_tokens=masks,
     )
-    return Step(batch, requests, policy, params)
+    return Step(batch, params, policy)
 
 
 def _requests(workload: Workload, noise: torch.Generator) -> tuple[SamplingParams, ...]:

@@ -76,8 +76,7 @@ class KernelBench:
         steps = [make_step(workload, one, noise, reference) for one in logits]
         expected = torch.empty(0)
         if effort.num_checked:
-            few = steps[0].first(effort.num_checked)
-            expected = reference.verify(few.batch, few.params, few.policy).token_ids
+            expected = reference.verify(*steps[0].first(effort.num_checked)).token_ids
         cells = tuple(self._cell(name, steps, expected, effort) for name in self.backends)
         return Line(workload=workload, floor=self.stopwatch.floor(workload.num_bytes), cells=cells)
 
@@ -90,10 +89,10 @@ class KernelBench:
 
     def _measure(self, name: str, steps: Sequence[Step], expected: Tensor, effort: Effort) -> Cell:
         sampler, stopwatch, start = self._sampler(name), self.stopwatch, time.perf_counter()
-        outputs = [sampler.verify(s.batch, s.params, s.policy) for s in steps[:1]]
+        outputs = [sampler.verify(*steps[0])]
         stopwatch.wait()
         first_call_seconds = time.perf_counter() - start
-        outputs += [sampler.verify(s.batch, s.params, s.policy) for s in steps[1:]]
+        outputs += [sampler.verify(*step) for step in steps[1:]]
         accepted = sum(float(output.num_accepted.float().mean()) for output in outputs)
         first = outputs[0].token_ids[: len(expected)]
         calls = _calls(sampler, steps, outputs)
@@ -112,14 +111,10 @@ class KernelBench:
 
 def _calls(sampler: Sampler, steps: Sequence[Step], outputs: Sequence[VerifyOutput]) -> list[Call]:
     """One call for each step, into memory that exists already."""
-    size = max(sampler.verify_workspace_size(s.batch, s.params, s.policy) for s in steps)
-    device = steps[0].batch.target_logits.device
-    workspace = torch.zeros(size, dtype=torch.uint8, device=device)
+    size = max(sampler.verify_workspace_size(*step) for step in steps)
+    workspace = torch.zeros(size, dtype=torch.uint8, device=outputs[0].token_ids.device)
     verify = partial(sampler.verify, workspace=workspace)
-    return [
-        partial(verify, step.batch, step.params, step.policy, out=output)
-        for step, output in zip(steps, outputs, strict=True)
-    ]
+    return [partial(verify, *step, out=out) for step, out in zip(steps, outputs, strict=True)]
 
 
 def _rounded(times: Iterable[float]) -> tuple[float, ...]:
