@@ -5,9 +5,8 @@ rejects the draft and recovers each token. Rows do not depend on the tokens befo
 make whole sequences.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
-from itertools import pairwise
 
 import numpy as np
 from attrs import frozen
@@ -31,14 +30,17 @@ class Laws:
     draft: Floats
 
 
-def laws(target: float, draft: float | None = None) -> Laws:
-    """The laws at a temperature, or at two, by the conformance kit's oracle; 0 is greedy."""
+def laws(target: float, draft: float | None = None, rows: Sequence[int] = (0, 1, 2)) -> Laws:
+    """The laws at a temperature, or at two, by the conformance kit's oracle; 0 is greedy.
+
+    These rows of the target are taken for the right ones.
+    """
     temperatures = target, target if draft is None else draft
     of_rows = [
         np.exp([law_of(row, Recipe(temperature=temperature)).log_p for row in logits])
         for logits, temperature in zip((TARGET_LOGITS, DRAFT_LOGITS), temperatures, strict=True)
     ]
-    return Laws(*of_rows)
+    return Laws(of_rows[0][list(rows)], of_rows[1])
 
 
 Rule = Callable[[Floats, Floats, Floats], tuple[Floats, Floats]]
@@ -104,38 +106,23 @@ def _shared_noise(p: Floats, q: Floats, drawn: Floats) -> tuple[Floats, Floats]:
     return drawn * chance, recovered
 
 
+NEVER = 1e-150
+"""A rate at which nothing comes."""
+
+
 def _wins_both(rates: Floats, others: Floats, first: int, second: int) -> float:
     """P(`first` arrives first at some rates, and `second` at others, with the same exponentials E).
 
     Rates are relative to the winner's. With t = E(second) / E(first) all other E(v) / E(first) are
-    above max(rates[v], t others[v]). Given t that has probability density 1 / (a + b t)^2, where a
-    and b are sums over the tokens of each side of that maximum.
+    above max(rates[v], t others[v]). So t has density 1 / f(t)^2, with f(t) = 1 + t + the sum of
+    these maxima, which is straight between their turns.
     """
-    low, high = rates[second], np.inf if others[first] == 0 else 1 / others[first]
-    rest = [v for v in range(len(rates)) if v not in (first, second)]
-    turns = sorted(rates[v] / others[v] for v in rest if others[v] > 0)
-    points = [low, *(turn for turn in turns if low < turn < high), high]
-    total = 0.0
-    for start, end in pairwise(points):
-        inside = start + 1 if end == np.inf else (start + end) / 2
-        a = 1 + sum(rates[v] for v in rest if rates[v] > inside * others[v])
-        b = 1 + sum(others[v] for v in rest if rates[v] <= inside * others[v])
-        total += max(1 / (a + b * start) - 1 / (a + b * end), 0.0) / b
-    return total
-
-
-def _rows(*places: int) -> Read:
-    """Tests and draws with the target's rows of these places."""
-
-    def read(temperature: float) -> Laws:
-        right = laws(temperature)
-        return Laws(right.target[list(places)], right.draft)
-
-    return read
-
-
-def _never_greedy(temperature: float) -> Laws:
-    return laws(temperature or 1.0)
+    rest = np.delete(np.arange(len(rates)), (first, second))
+    low, high = rates[second], 1 / max(others[first], NEVER)
+    turns = rates[rest] / np.maximum(others[rest], NEVER)
+    ends = np.array([low, *np.sort(turns[(low < turns) & (turns < high)]), max(low, high)])
+    sums = 1 + ends + np.maximum(rates[rest], np.outer(ends, others[rest])).sum(axis=1)
+    return float((np.diff(ends) / sums[:-1] / sums[1:]).sum())
 
 
 @frozen
@@ -182,11 +169,11 @@ MISTAKES = (
     # With a greedy path that is right.
     Mistake("temperature on one side only: not in p", read=lambda t: laws(float(t > 0), t)),
     Mistake("temperature on one side only: not in q", read=lambda t: laws(t, float(t > 0))),
-    Mistake("bonus from the wrong row", read=_rows(0, 1, 1)),
-    Mistake("bonus from the wrong row", read=_rows(0, 1, 0)),
-    Mistake("all rows off by one", read=_rows(1, 2, 0)),
+    Mistake("bonus from the wrong row", read=lambda t: laws(t, rows=(0, 1, 1))),
+    Mistake("bonus from the wrong row", read=lambda t: laws(t, rows=(0, 1, 0))),
+    Mistake("all rows off by one", read=lambda t: laws(t, rows=(1, 2, 0))),
     # Drafts may be drawn greedily or not there.
     Mistake("greedy row on the sampled path", read=lambda t: laws(t or 1.0, t)),
-    Mistake("greedy row on the sampled path", read=_never_greedy, drafts=_never_greedy),
+    Mistake("greedy row on the sampled path", _right, *[lambda t: laws(t or 1.0)] * 2),
 )
 """What the audit knows by name."""
