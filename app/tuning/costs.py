@@ -86,12 +86,6 @@ class StepCosts:
         }
         return cls(medians)
 
-    @classmethod
-    def from_rows(cls, rows: Iterable[CostRow]) -> "StepCosts":
-        """The costs whose `rows` these are."""
-        medians = {(int(num_reqs), int(length)): seconds for num_reqs, length, *seconds in rows}
-        return cls({key: StepTimes(*seconds) for key, seconds in medians.items()})
-
     @property
     def rows(self) -> tuple[CostRow, ...]:
         """The medians as plain numbers."""

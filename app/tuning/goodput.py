@@ -9,7 +9,7 @@ from functools import cached_property
 
 from attrs import frozen
 
-from .costs import CostRow, StepCosts
+from .costs import CostRow, StepCosts, StepTimes
 from .profile import AcceptanceProfile, steps_for
 
 
@@ -32,7 +32,7 @@ class Goodput:
     @cached_property
     def step_costs(self) -> StepCosts:
         """Costs for any batch and any K."""
-        return StepCosts.from_rows(self.costs)
+        return StepCosts({(int(r), int(k)): StepTimes(*times) for r, k, *times in self.costs})
 
     def tokens_per_second(self, num_spec_tokens: int, concurrency: int) -> float:
         """Output tokens of all requests together."""

@@ -43,7 +43,12 @@ class Tuner:
             AcceptorError: a policy, backend or request does not fit.
         """
         models = {name: self._measure(name, begin) for name in self.bench.sweep.policies}
-        predictions = self._predict(models)
+        concurrencies = sorted({*self.plan.concurrencies, *self.plan.predicted})
+        plain = {PLAIN: next(iter(models.values()))} if 0 in self.plan.lengths else {}
+        predictions = [
+            *predict(plain, [0], concurrencies),
+            *predict(models, range(1, max(self.plan.lengths) + 1), concurrencies),
+        ]
         return TuneResults(
             date=datetime.now(UTC).date().isoformat(),
             machine=describe(self.bench.pair.target.device),
@@ -58,12 +63,7 @@ class Tuner:
         )
 
     def _setting(self, policy: str, num_spec_tokens: int) -> Setting:
-        return Setting(
-            policy=policy,
-            num_spec_tokens=num_spec_tokens,
-            temperature=self.bench.sweep.temperatures[0],
-            backend=self.bench.sweep.backends[0],
-        )
+        return evolve(next(iter(self.bench.sweep)), policy=policy, num_spec_tokens=num_spec_tokens)
 
     def _measure(self, policy: str, begin: Begin) -> Goodput:
         engines, arrivals = self._engines(policy), self.bench.arrivals(self._setting(policy, 0))
@@ -79,13 +79,6 @@ class Tuner:
         if not longest.loop.runner.is_captured:
             return [longest]
         return [longest, *(self.bench.engine(self._setting(policy, one)) for one in lengths[1:])]
-
-    def _predict(self, models: dict[str, Goodput]) -> list[Prediction]:
-        first = next(iter(models.values()))
-        concurrencies = sorted({*self.plan.concurrencies, *self.plan.predicted})
-        lengths = range(1, max(self.plan.lengths) + 1)
-        plain = predict({PLAIN: first}, [0], concurrencies) if 0 in self.plan.lengths else []
-        return [*plain, *predict(models, lengths, concurrencies)]
 
     def _checks(self, predictions: Sequence[Prediction], begin: Begin) -> Iterator[Check]:
         others = sorted({*range(1, max(self.plan.lengths))} - {*self.plan.lengths})
