@@ -18,20 +18,11 @@ from ..adapters.error_text import read_named
 from ..adapters.forward_choice import why_no_triton
 from ..backends import BACKENDS
 from ..core import ConfigError
+from . import report
 from .config import Config
 from .console import new_console
 from .options import SETTINGS, given, path_of
 from .prompt import make_request
-from .report import (
-    as_json,
-    measure,
-    measure_plain,
-    print_backends,
-    print_fragment,
-    print_summary,
-    print_text,
-    warm_up,
-)
 from .request import FinishReason
 from .structure import structured
 from .threads import use_threads
@@ -82,21 +73,21 @@ def generate(
     use_threads(config.models.num_threads, wired.target_bytes)
     request = make_request(prompt, config, wired)
     if compare_plain:
-        warm_up(wired.decoder, request)
+        report.warm_up(wired.decoder, request)
     engine = wired.decoder.start([request])
     if console.is_terminal:
         console.print(f"memory planned: {engine.memory_plan}\n", style="dim", soft_wrap=True)
-    print_text(console, prompt, "dim")
+    report.print_text(console, prompt, "dim")
     try:
-        measured = measure(engine, partial(print_fragment, console))
+        measured = report.measure(engine, partial(report.print_fragment, console))
     except BaseException:
         # What ended it is told on a line of its own.
         console.print()
         raise
-    plain = measure_plain(wired.decoder, request) if compare_plain else None
-    print_summary(console, config.backend, wired.decoder, measured, plain)
+    plain = report.measure_plain(wired.decoder, request) if compare_plain else None
+    report.print_summary(console, config.backend, wired.decoder, measured, plain)
     if json_only:
-        answer = as_json(config.backend, wired.decoder, measured, plain, engine.memory_plan)
+        answer = report.as_json(config.backend, wired.decoder, measured, plain, engine.memory_plan)
         click.echo(json.dumps(answer))
     return measured.result.finish_reason is not FinishReason.ERROR
 
@@ -104,4 +95,4 @@ def generate(
 def list_backends() -> None:
     """Print which backends and forwards can be used, and what the others lack."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    print_backends(new_console(), BACKENDS.values(), device.type, why_no_triton(device))
+    report.print_backends(new_console(), BACKENDS.values(), device.type, why_no_triton(device))

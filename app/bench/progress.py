@@ -4,14 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich import progress
 
 from ..console import new_console
 
@@ -31,13 +24,13 @@ def silent(name: str, total: int) -> OnEnded:  # noqa: ARG001, see `Begin`
 def progress_bars() -> Iterator[Begin]:
     """While it is open, a bar for each run that begins."""
     console = new_console(stderr=True)
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+    with progress.Progress(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(bar_width=24),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
         console=console,
         disable=not console.is_terminal,
-    ) as progress:
-        yield lambda name, total: partial(progress.advance, progress.add_task(name, total=total))
+    ) as bars:
+        yield lambda name, total: partial(bars.advance, bars.add_task(name, total=total))

@@ -15,16 +15,9 @@ from ...core import SamplingParams
 from ...core.checks import check_integer
 from ..engine.engine import Engine
 from ..request import GenerationRequest, RequestRecord
+from . import prompts as sources
 from .progress import OnEnded
-from .prompts import (
-    BUILT_IN,
-    Prompt,
-    choose,
-    of_categories,
-    read_questions,
-    spread_lengths,
-    synthetic_prompts,
-)
+from .prompts import Prompt
 from .sweep import Load
 
 
@@ -55,16 +48,16 @@ class Reader:
         if load.input_len is not None or self.encode is None:
             length = 1 if load.input_len is None else load.input_len
             check_integer("input_len", length, 1, self.max_model_len)
-            lengths = spread_lengths(length, load.length_spread, count, load.seed)
-            drawn = synthetic_prompts(lengths, self.vocab_size, load.seed)
+            lengths = sources.spread_lengths(length, load.length_spread, count, load.seed)
+            drawn = sources.synthetic_prompts(lengths, self.vocab_size, load.seed)
         else:
-            questions = read_questions(file or BUILT_IN)
+            questions = sources.read_questions(file or sources.BUILT_IN)
             if categories is not None:
-                questions = of_categories(questions, categories)
+                questions = sources.of_categories(questions, categories)
             drawn = [Prompt(kind, tuple(self.encode(text))) for kind, text in questions]
         longest_output = round(load.output_len * (1 + load.length_spread))
         longest = max(1, self.max_model_len - longest_output)
-        return choose(drawn, count, longest, load.seed)
+        return sources.choose(drawn, count, longest, load.seed)
 
 
 @frozen
@@ -92,7 +85,9 @@ def make_arrivals(
     Greedy ones are spread evenly.
     """
     # Another seed than the prompts' lengths have, which would otherwise rise and fall together.
-    lengths = spread_lengths(load.output_len, load.length_spread, len(prompts), load.seed + 1)
+    lengths = sources.spread_lengths(
+        load.output_len, load.length_spread, len(prompts), load.seed + 1
+    )
     times = poisson_times(load.num_requests, load.request_rate, load.seed)
     arrivals, share = list[TimedRequest](), load.greedy_share
     for index, prompt in enumerate(prompts):

@@ -155,7 +155,7 @@ def test_an_error_behind_a_prompt_has_its_own_line(
     def fail(*_: object) -> None:
         raise InvalidInputError("logits: expected a cuda device, got cpu")
 
-    monkeypatch.setattr("acceptor.app.commands.measure", fail)
+    monkeypatch.setattr("acceptor.app.report.measure", fail)
     code, out, err = acceptor("generate", "--prompt", "ROMEO:", "--max-tokens", "1")
     assert (code, out) == (2, "ROMEO:\n")
     assert err == "acceptor: logits: expected a cuda device, got cpu\n"

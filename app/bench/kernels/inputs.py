@@ -11,13 +11,8 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from ....backends.conformance.inputs import target_rows
-from ....core.allowed_tokens import pack_allowed
+from ....core import Policy, Sampler, SamplingParams, SamplingTensors, TokenCounts, pack_allowed
 from ....core.batch import SampleBatch, VerifyBatch
-from ....core.policies import Policy
-from ....core.ports import Sampler
-from ....core.sampling_params import SamplingParams
-from ....core.sampling_tensors import SamplingTensors
-from ....core.token_counts import TokenCounts
 from .workload import Workload
 
 BAD_VALUES = (torch.nan, torch.inf, -torch.inf, 0.0)
