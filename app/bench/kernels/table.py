@@ -59,29 +59,26 @@ def tables(run: Run) -> Iterator[tuple[str, Table]]:
     if run.lines:
         title = "Graph replay with a cold cache, and eager call to its synchronised result, µs at"
         renders: Renders = {"": _slowest, ", eager": lambda one: number(one[0][0].eager_time)}
-        yield f"{title} {_names_of(run.lines)}", _side_by_side(run.lines, renders)
+        yield _side_by_side(title, run.lines, renders, SHAPE)
     if run.worst:
         kinds = ", ".join(dict.fromkeys(line.workload.inputs for line in run.worst))
-        unit = f"µs at {_names_of(run.worst)}"
-        title = f"The slowest of {kinds} inputs, graph replay, cold cache, {unit}"
-        yield title, _side_by_side(run.worst, {"": _slowest}, SHAPE_WITHOUT_INPUTS)
+        title = f"The slowest of {kinds} inputs, graph replay, cold cache, µs at"
+        yield _side_by_side(title, run.worst, {"": _slowest})
         yield from _mask_costs(run)
 
 
 def _mask_costs(run: Run) -> Iterator[tuple[str, Table]]:
     """What masks cost: both sides have one outcome, and so read the same rows."""
     lines = {line.workload: line for line in run.worst}
-    masked = [line for line in run.worst if line.workload.is_masked]
-    pairs = [(line, lines.get(evolve(line.workload, is_applied=True))) for line in masked]
     costs = [
         evolve(line, floor=None, cells=tuple(map(_over, line.cells, other.cells)))
-        for line, other in pairs
-        if other is not None
+        for line in run.worst
+        if line.workload.is_masked
+        and (other := lines.get(evolve(line.workload, is_applied=True))) is not None
     ]
     if costs:
         title = "Masked calls over calls with logits of -inf instead, at most, at"
-        renders = {"": partial(_slowest, show="{:.2f}".format)}
-        yield f"{title} {_names_of(costs)}", _side_by_side(costs, renders, SHAPE_WITHOUT_INPUTS)
+        yield _side_by_side(title, costs, {"": partial(_slowest, show="{:.2f}".format)})
 
 
 def _over(cell: Cell, other: Cell) -> Cell:
@@ -102,18 +99,15 @@ def _slowest(found: Found, show: Callable[[float], str] = number) -> str:
     return f"{time} {line.workload.inputs}" if len(found) > 1 else time
 
 
-def _sizes(lines: Sequence[Line]) -> list[int]:
-    return list(dict.fromkeys(line.workload.num_reqs for line in lines))
-
-
-def _names_of(lines: Sequence[Line]) -> str:
-    return f"R = {'/'.join(map(str, _sizes(lines)))}"
-
-
-def _side_by_side(lines: Sequence[Line], renders: Renders, shown: Sequence[str] = SHAPE) -> Table:
+def _side_by_side(
+    title: str,
+    lines: Sequence[Line],
+    renders: Renders,
+    shown: Sequence[str] = SHAPE_WITHOUT_INPUTS,
+) -> tuple[str, Table]:
     """A row for each workload and columns for each backend, in each cell all batch sizes."""
-    sizes, floor = _sizes(lines), ["floor"] * any(line.floor for line in lines)
-    groups: dict[str, list[list[Line]]] = {}
+    sizes = list(dict.fromkeys(line.workload.num_reqs for line in lines))
+    floor, groups = ["floor"] * any(line.floor for line in lines), dict[str, list[list[Line]]]()
     for line in lines:
         by_size = groups.setdefault(label(line, lines, shown), [[] for _ in sizes])
         by_size[sizes.index(line.workload.num_reqs)].append(line)
@@ -125,7 +119,8 @@ def _side_by_side(lines: Sequence[Line], renders: Renders, shown: Sequence[str] 
             cells = ([(line.cells[place], line) for line in of] for of in found)
             rows[-1].append(_cell([render(one) if one else "–" for one in cells]))
     columns = [f"{cell.backend}{what}" for what in renders for cell in lines[0].cells]
-    return Table(head=["", *floor, *columns], rows=rows)
+    named = f"{title} R = {'/'.join(map(str, sizes))}"
+    return named, Table(head=["", *floor, *columns], rows=rows)
 
 
 def _cell(texts: Sequence[str]) -> str:
