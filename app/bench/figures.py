@@ -5,6 +5,7 @@ Accepted and final tokens are counted separately, so that figures add up by cons
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 import numpy as np
 from attrs import frozen
@@ -82,10 +83,8 @@ class Acceptance:
         statistics, finals = AcceptanceStatistics(), Counter[str]()
         for record in records:
             # Only a last step, one that failed, can have emitted nothing.
-            num_silent = len(record.acceptance) - len(record.token_times)
-            emitted = [*(num_tokens for _, num_tokens in record.token_times), *[0] * num_silent]
-            steps = zip(emitted, record.acceptance, strict=True)
-            for num_tokens, (num_drafted, num_accepted) in steps:
+            steps = zip_longest(record.token_times, record.acceptance, fillvalue=(0, 0))
+            for (_, num_tokens), (num_drafted, num_accepted) in steps:
                 statistics.observe(num_drafted, num_accepted)
                 kind = "bonus" if num_accepted == num_drafted else "recovered"
                 finals[kind if num_drafted else "plain"] += num_tokens - num_accepted

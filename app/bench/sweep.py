@@ -90,27 +90,22 @@ class Sweep:
         check_integers("max_concurrency", wanted, 1, MAX_SLOTS)
 
     def __iter__(self) -> Iterator[Setting]:
-        for at_once, backend, temperature in product(
-            self.max_concurrencies, self.backends, self.temperatures
-        ):
-            for policy, num_spec_tokens, adaptive in self._drafting():
-                yield Setting(
-                    policy=policy,
-                    num_spec_tokens=num_spec_tokens,
-                    temperature=temperature,
-                    backend=backend,
-                    adaptive=adaptive,
-                    max_concurrency=at_once,
-                    drafter=self.drafts_by if num_spec_tokens else None,
-                )
-
-    def _drafting(self) -> Iterator[tuple[str, int, bool]]:
-        for num_spec_tokens in self.num_spec_tokens:
-            for policy in self.policies if num_spec_tokens else (PLAIN,):
-                yield policy, num_spec_tokens, False
-        longest = max(self.num_spec_tokens)
+        lengths, longest = self.num_spec_tokens, max(self.num_spec_tokens)
+        drafting = [(name, k, False) for k in lengths for name in (self.policies if k else [PLAIN])]
         if self.adaptive and longest:
-            yield from ((policy, longest, True) for policy in self.policies)
+            drafting += [(name, longest, True) for name in self.policies]
+        for at_once, backend, temperature, (policy, num_spec_tokens, adaptive) in product(
+            self.max_concurrencies, self.backends, self.temperatures, drafting
+        ):
+            yield Setting(
+                policy=policy,
+                num_spec_tokens=num_spec_tokens,
+                temperature=temperature,
+                backend=backend,
+                adaptive=adaptive,
+                max_concurrency=at_once,
+                drafter=self.drafts_by if num_spec_tokens else None,
+            )
 
 
 @frozen(kw_only=True)
