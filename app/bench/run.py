@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from time import perf_counter, process_time
-from typing import Any
 
 from attrs import evolve, field, frozen
 
@@ -127,7 +126,7 @@ class Bench:
         return engine
 
     def _made_of(self, setting: Setting) -> tuple[Parts, Limits]:
-        policies: dict[str, Any] = self.sweep.policies
+        policies = self.sweep.policies
         # Without drafts every policy is the same.
         name = next(iter(policies)) if setting.policy == PLAIN else setting.policy
         parts = self.pair.parts_of(setting, policies[name])

@@ -3,7 +3,7 @@
 Plain decoding knows no policy, so K = 0 is one run and not one per policy.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from attrs import field, frozen, validators
@@ -74,7 +74,7 @@ class Sweep:
         InvalidInputError: a K or a temperature is out of its range.
     """
 
-    policies: dict[str, PolicySettings] = field(validator=validators.min_len(1))
+    policies: Mapping[str, PolicySettings] = field(validator=validators.min_len(1))
     num_spec_tokens: Sequence[int]
     temperatures: Sequence[float]
     backends: Sequence[str]

@@ -11,10 +11,9 @@ from ..bench.files import make_room, write_outputs
 from ..bench.main import check_cpu_time, make_bench
 from ..bench.picture import check_drawable
 from ..bench.progress import progress_bars
-from ..bench.run import Bench
 from ..console import new_console
 from ..engine.schedule import MAX_SLOTS
-from ..policies import SyntheticSettings
+from ..policies import make_policy
 from .measure import Plan
 from .tables import as_markdown, curve, print_results
 from .tuner import Tuner
@@ -55,7 +54,12 @@ def make_tuner(options: Options) -> Tuner:
             "warm_up": 0,
         }
     )
-    return Tuner(bench=with_fixed_rates(bench, max(plan.lengths)), plan=plan)
+    # A rate alone means other chances for every K, and one profile could not describe them.
+    policies = {
+        name: make_policy(one, max(plan.lengths)) for name, one in bench.sweep.policies.items()
+    }
+    bench = evolve(bench, sweep=evolve(bench.sweep, policies=policies))
+    return Tuner(bench=bench, plan=plan)
 
 
 def _plan(options: Options) -> Plan:
@@ -78,17 +82,3 @@ def _plan(options: Options) -> Plan:
         seed=options["seed"],
         cpu_time=options["cpu_time"],
     )
-
-
-def with_fixed_rates(bench: Bench, max_spec_tokens: int) -> Bench:
-    """The same with the chances of each place that a synthetic rate means for the longest drafts.
-
-    A rate alone means other chances for every K, and one profile could not describe them.
-    """
-    policies = {
-        name: SyntheticSettings(rates=one.policy(max_spec_tokens).rates)
-        if isinstance(one, SyntheticSettings)
-        else one
-        for name, one in bench.sweep.policies.items()
-    }
-    return evolve(bench, sweep=evolve(bench.sweep, policies=policies))
