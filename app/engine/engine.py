@@ -10,6 +10,7 @@ as long as there is something to do.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from functools import partial
 from itertools import count
 from threading import Lock
 from typing import Any, SupportsIndex, TypedDict, Unpack
@@ -39,9 +40,7 @@ class Streams:
     _queues: set[Queue] = field(factory=set, init=False)
     _driver: asyncio.Task[None] | None = field(default=None, init=False)
 
-    async def follow(
-        self, engine: Any, add: Callable[[OnProgress], int]
-    ) -> AsyncIterator[Progress]:
+    async def follow(self, engine: Any, add: Callable[..., int]) -> AsyncIterator[Progress]:
         """Add a request to the engine of all these streams and yield what it gains.
 
         It is cancelled if it is left early; whatever a step raises is raised here, too.
@@ -55,7 +54,7 @@ class Streams:
 
         self._queues.add(queue)
         try:
-            request_id = add(tell)
+            request_id = add(on_progress=tell)
             self._drive(engine)
             try:
                 async for progress in _until_result(queue):
@@ -245,7 +244,7 @@ class Engine:
                     results[progress.request_index] = progress.result
         return [results[request_id] for request_id in ids]
 
-    async def stream(
+    def stream(
         self, prompt: Prompt, params: SamplingParams = PLAIN, **fields: Unpack[RequestFields]
     ) -> AsyncIterator[Progress]:
         """What a request gains, step by step; leaving the iteration early cancels it.
@@ -253,12 +252,8 @@ class Engine:
         Any number of streams of one event loop run at once. The steps run in a worker thread; call
         neither `step` nor `generate` meanwhile.
         """
-
-        def add(on_progress: OnProgress) -> int:
-            return self.add_request(prompt, params, on_progress=on_progress, **fields)
-
-        async for progress in self._streams.follow(self, add):
-            yield progress
+        add = partial(self.add_request, prompt, params, **fields)
+        return self._streams.follow(self, add)
 
     def _request(
         self, prompt: Prompt, params: SamplingParams, fields: RequestFields

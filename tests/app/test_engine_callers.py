@@ -188,12 +188,12 @@ def test_a_stream_left_early_is_cancelled_and_hears_nothing_after_its_loop_has_c
     engine, heard, tells = engine_of(pair), list[Progress](), list[OnProgress]()
 
     async def leave() -> None:
-        def add(tell: OnProgress) -> int:
+        def add(on_progress: OnProgress) -> int:
             def listen(progress: Progress) -> None:
                 heard.append(progress)
-                tell(progress)
+                on_progress(progress)
 
-            tells.append(tell)
+            tells.append(on_progress)
             return engine.add_request(ask(1, max_tokens=30), on_progress=listen)
 
         async for _ in Streams().follow(engine, add):
