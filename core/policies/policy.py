@@ -6,7 +6,7 @@ without chance, entropy and total variation.
 """
 
 from enum import Enum
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from attrs import frozen
@@ -63,33 +63,20 @@ class Policy(Protocol):
     is written here.
     """
 
+    lossless: ClassVar[bool]
+    """Whether what is emitted follows the target's law exactly."""
+    rule: ClassVar[Rule] = Rule.FIRST_FAILURE
+    """How verdicts become a number of accepted tokens."""
+    uses_draft_probs: ClassVar[bool] = True
+    """Whether it needs the law that drafts were drawn from."""
+    uses_target_samples: ClassVar[bool] = False
+    """Whether it needs the target's own sample at every row."""
+    greedy_is_strict: ClassVar[bool] = True
+    """Whether at temperature 0, where p is one-hot, it is the strict rule."""
+
     @property
     def name(self) -> str:
         """What users choose it by."""
-
-    @property
-    def lossless(self) -> bool:
-        """Whether what is emitted follows the target's law exactly."""
-
-    @property
-    def rule(self) -> Rule:
-        """How verdicts become a number of accepted tokens."""
-        return Rule.FIRST_FAILURE
-
-    @property
-    def uses_draft_probs(self) -> bool:
-        """Whether it needs the law that drafts were drawn from."""
-        return True
-
-    @property
-    def uses_target_samples(self) -> bool:
-        """Whether it needs the target's own sample at every row."""
-        return False
-
-    @property
-    def greedy_is_strict(self) -> bool:
-        """Whether at temperature 0, where p is one-hot, it is the strict rule."""
-        return True
 
     @property
     def draft_stream(self) -> Stream:
