@@ -13,6 +13,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from acceptor.app.audit import peers
 from acceptor.app.audit.main import sentence
 from acceptor.app.audit.mistakes import MISTAKES
 from acceptor.app.audit.run import (
@@ -24,7 +25,6 @@ from acceptor.app.audit.run import (
 )
 from acceptor.core import InvalidInputError
 from kit import planted_samplers
-from lab.proof import peers
 
 Acceptor = Callable[..., tuple[int | str, str, str]]
 

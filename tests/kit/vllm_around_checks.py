@@ -14,13 +14,13 @@ from vllm.v1.engine.input_processor import InputProcessor
 from vllm.v1.worker.gpu.sample import gumbel
 from vllm.v1.worker.gpu.spec_decode import rejection_sampler
 
+from acceptor.app.audit import peers
 from acceptor.app.audit.run import audit
 from acceptor.app.bench.kernels.stopwatch import Stopwatch
 from acceptor.app.vllm_plugin.registration import PluginSettings
 from acceptor.app.vllm_plugin.rejection_sampler import AcceptorSampler
 from acceptor.core.errors import ConfigError, UnavailableError
 from kit.vllm_engine import BACKEND, DEVICE, OWN, Engine, speculation
-from lab.proof import peers
 from lab.speed import vllm as vllm_speed
 
 

@@ -1,7 +1,4 @@
-"""Samplers of others as the audit runs them: draw a draft from each row, verify it step by step.
-
-`PYTHONPATH=docs acceptor audit lab.proof.peers:transformers`
-"""
+"""Samplers of others as the audit runs them: draw a draft from each row, verify it step by step."""
 
 from functools import partial
 
@@ -9,7 +6,7 @@ import torch
 from torch import Tensor
 from transformers.generation import utils
 
-from acceptor.core import PADDING_TOKEN_ID, InvalidInputError
+from ...core import PADDING_TOKEN_ID, InvalidInputError
 
 
 def transformers(target: Tensor, draft: Tensor, temperature: float, seed: int) -> Tensor:
