@@ -107,8 +107,8 @@ def target_rows(kind: str, normal: Tensor, noise: torch.Generator) -> Tensor:
         "lm": lambda: normal * 2 + (6 + 14 * uniform()) * (uniform() < peaks),
         "zipf": lambda: normal / 2 - 1.1 * (uniform().argsort(dim=-1) + 1).log(),
         "flat": lambda: normal,
-        "sharp": lambda: normal.scatter_add(1, _any_ids(normal, noise)[:, None], 25 * one),
-        "ties": lambda: torch.round(normal * 1.5),
+        "sharp": lambda: normal.scatter_add(1, _any_ids(normal, noise)[:, None], 40 * one),
+        "ties": lambda: torch.round(normal * 2),
         "constant": lambda: torch.zeros_like(normal),
         # Weights of exactly 1 at different logits.
         "even": lambda: 1e-30 * uniform().argsort(dim=-1),
