@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from attrs import define, field, frozen
+from numpy.typing import NDArray
 
 from ...core.policies.parameters import derived
 from ..engine.runner import Runner
@@ -75,7 +76,7 @@ class Prices:
         token: seconds for each draft token of each request, on top.
     """
 
-    shared: Sequence[float]
+    shared: NDArray[np.float64]
     token: float
 
     @classmethod
@@ -86,7 +87,8 @@ class Prices:
         num_more = num_reqs * (longest - (longest > 1))
         token = max(verification[1] - verification[0], 0.0) / num_more
         seconds = (costs.seconds(num_reqs, length) for length in range(longest + 1))
-        return cls([one - token * num_reqs * i for i, one in enumerate(seconds)], token)
+        shared = [one - token * num_reqs * i for i, one in enumerate(seconds)]
+        return cls(np.array(shared), token)
 
 
 Offer = tuple[float, int, int]
@@ -124,18 +126,16 @@ class AdaptiveRunner(Runner):
         """For each request the K that promises the most tokens per second of this step."""
         prices, num_reqs = self._prices_of(len(states)), len(states)
         # Most likely tokens first; a request's own are in order, since each needs those before it.
-        offers = sorted(self._offers(states, draft_limits), reverse=True)
-        best, best_rate = list[Offer](), 0.0
-        for longest in range(max((-place for _, place, _ in offers), default=0) + 1):
-            fitting = [offer for offer in offers if -offer[1] <= longest]
-            tokens = num_reqs + np.cumsum([0.0, *(reach for reach, _, _ in fitting)])
-            rates = tokens / (prices.shared[longest] + prices.token * np.arange(len(tokens)))
-            num_taken = int(rates.argmax())
-            if rates[num_taken] > best_rate:
-                best, best_rate = fitting[:num_taken], rates[num_taken]
-        lengths = [0] * num_reqs
-        for _, _, request in best:
-            lengths[request] += 1
+        offers = [(0.0, 0, 0), *sorted(self._offers(states, draft_limits), reverse=True)]
+        reaches, ahead, requests = map(np.array, zip(*offers, strict=True))
+        # Of drafts up to each length, the first so many offers that fit are taken.
+        longest = np.arange(1 - ahead.min())
+        fits = -ahead <= longest[:, None]
+        tokens = num_reqs + np.cumsum(fits * reaches, axis=1)
+        seconds = prices.shared[longest, None] + prices.token * (np.cumsum(fits, axis=1) - 1)
+        row, last = np.unravel_index((tokens / seconds).argmax(), fits.shape)
+        taken = requests[1 : last + 1][fits[row, 1 : last + 1]]
+        lengths: list[int] = np.bincount(taken, minlength=num_reqs).tolist()
         return lengths
 
     def _offers(self, states: Sequence[RequestState], limits: Sequence[int]) -> Iterator[Offer]:
