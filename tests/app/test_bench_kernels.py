@@ -35,8 +35,8 @@ def test_every_kind_of_rows_is_what_it_says() -> None:
     rows = {kind: logits.target.flatten(0, 1) for kind, logits in drawn.items()}
     assert float(rows["flat"].std()) == pytest.approx(1, abs=0.02)
     assert torch.equal(rows["ties"], rows["ties"].round())
-    assert float(rows["ties"].std()) == pytest.approx(1.5, abs=0.05)
-    assert (rows["sharp"].topk(2).values.diff() < -15).all()
+    assert float(rows["ties"].std()) == pytest.approx(2, abs=0.05)
+    assert (rows["sharp"].topk(2).values.diff() < -30).all()
     assert ((rows["lm"] > 12).sum(-1) < 20).all()
     # Noise moves all ranks of a power law alike.
     mean = rows["zipf"].sort(descending=True).values.mean(0)
@@ -52,7 +52,7 @@ def test_mixed_rows_are_of_another_kind_each_and_so_are_their_drafts() -> None:
         flat = rows.float().flatten(0, 1)
         assert len(flat) == last
         is_round = (flat == flat.round()).all(-1).view(5, -1)
-        is_sharp = (flat.topk(2).values.diff() < -15).view(5, -1)
+        is_sharp = (flat.topk(2).values.diff() < -30).view(5, -1)
         place = torch.arange(20).view(5, 4)[:, : is_round.shape[1]] % len(MIXED)
         assert torch.equal(is_round, place == MIXED.index("ties")), name
         assert torch.equal(is_sharp, place == MIXED.index("sharp")), name
