@@ -1,6 +1,6 @@
 """A table of text, for a terminal and for a document."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 from rich import table as rich_table
@@ -24,6 +24,13 @@ class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     num_names: int = 1
+
+    @classmethod
+    def of(cls, corner: str, cells: Mapping[tuple[str, str], Cell]) -> "Table":
+        """Cells by the names of row and column, which stand as they first come."""
+        names, columns = (list(dict.fromkeys(one)) for one in zip(*cells, strict=True))
+        rows = [[name, *(cells.get((name, one), "") for one in columns)] for name in names]
+        return cls(head=[corner, *columns], rows=rows)
 
     def as_markdown(self) -> str:
         """Without styles."""

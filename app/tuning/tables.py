@@ -82,16 +82,13 @@ def prediction_table(results: TuneResults, concurrency: int) -> Table:
     """Tokens per second by K and policy, the best one bold."""
     here = [one for one in results.predictions if one.concurrency == concurrency]
     best = recommend(here, concurrency)
-    rows: list[Sequence[Cell]] = []
-    for length in sorted({one.num_spec_tokens for one in here}):
-        cells = {
-            one.policy: Text(f"{one.tokens_per_second:,.1f}", "bold green" if one == best else "")
-            for one in here
-            if one.num_spec_tokens == length
-        }
-        shown = (cells.get(policy, cells.get(PLAIN, "")) for policy in results.policies)
-        rows.append([f"K={length}" if length else PLAIN, *shown])
-    return Table(head=["", *results.policies], rows=rows)
+    cells: dict[tuple[str, str], Cell] = {}
+    for one in sorted(here, key=lambda one: one.num_spec_tokens):
+        name = f"K={one.num_spec_tokens}" if one.num_spec_tokens else PLAIN
+        for policy in results.policies if one.policy == PLAIN else [one.policy]:
+            style = "bold green" if one == best else ""
+            cells[name, policy] = Text(f"{one.tokens_per_second:,.1f}", style)
+    return Table.of("", cells)
 
 
 def recommendation(results: TuneResults, concurrency: int) -> str:
@@ -112,18 +109,13 @@ def recommendation(results: TuneResults, concurrency: int) -> str:
 
 def check_table(results: TuneResults) -> Table:
     """Predictions beside runs: a row for each policy and K, a column for each concurrency."""
-    rows: dict[tuple[str, int], dict[int, str]] = {}
+    cells: dict[tuple[str, str], Cell] = {}
     for check in results.checks:
         one = check.prediction
+        name = f"{one.policy}, K={one.num_spec_tokens}" if one.num_spec_tokens else one.policy
         text = f"{one.tokens_per_second:,.1f}/{check.measured:,.1f}\n({check.error:+.1%})"
-        cells = rows.setdefault((one.policy, one.num_spec_tokens), {})
-        cells[one.concurrency] = f"{text}*" if check.not_measured else text
-    head = ["checked", *(f"{one} at\na time" for one in results.concurrencies)]
-    shown = [
-        [f"{policy}, K={length}" if length else policy, *map(cells.get, results.concurrencies)]
-        for (policy, length), cells in rows.items()
-    ]
-    return Table(head=head, rows=[[cell or "" for cell in row] for row in shown])
+        cells[name, f"{one.concurrency} at\na time"] = text + "*" * bool(check.not_measured)
+    return Table.of("checked", cells)
 
 
 def check_title(results: TuneResults) -> str:

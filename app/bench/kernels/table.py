@@ -107,20 +107,18 @@ def _side_by_side(
 ) -> tuple[str, Table]:
     """A row for each workload and columns for each backend, in each cell all batch sizes."""
     sizes = list(dict.fromkeys(line.workload.num_reqs for line in lines))
-    floor, groups = ["floor"] * any(line.floor for line in lines), dict[str, list[list[Line]]]()
+    groups, cells = dict[str, list[list[Line]]](), dict[tuple[str, str], str]()
     for line in lines:
         by_size = groups.setdefault(label(line, lines, shown), [[] for _ in sizes])
         by_size[sizes.index(line.workload.num_reqs)].append(line)
-    rows = list[list[str]]()
     for name, found in groups.items():
-        floors = [number(of[0].floor) if of else "–" for of in found]
-        rows.append([name, *(_cell(floors) for _ in floor)])
-        for render, place in product(renders.values(), range(len(lines[0].cells))):
-            cells = ([(line.cells[place], line) for line in of] for of in found)
-            rows[-1].append(_cell([render(one) if one else "–" for one in cells]))
-    columns = [f"{cell.backend}{what}" for what in renders for cell in lines[0].cells]
-    named = f"{title} R = {'/'.join(map(str, sizes))}"
-    return named, Table(head=["", *floor, *columns], rows=rows)
+        if any(line.floor for line in lines):
+            cells[name, "floor"] = _cell([number(of[0].floor) if of else "–" for of in found])
+        for (what, render), (place, cell) in product(renders.items(), enumerate(lines[0].cells)):
+            times = ([(line.cells[place], line) for line in of] for of in found)
+            texts = [render(one) if one else "–" for one in times]
+            cells[name, f"{cell.backend}{what}"] = _cell(texts)
+    return f"{title} R = {'/'.join(map(str, sizes))}", Table.of("", cells)
 
 
 def _cell(texts: Sequence[str]) -> str:

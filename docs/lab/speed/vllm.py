@@ -102,10 +102,8 @@ def document(
     where = f"{datetime.now(UTC).date()}; {machine}. V = {VOCAB_SIZE:,}, K = 3, bfloat16 and lm"
     told = f"Of the greedy requests {num_different} get other tokens than from vLLM's kernels."
     cells = {key: "/".join(times) for key, times in measured.items()}
-    recipes = dict.fromkeys(recipe for recipe, _ in cells)
-    rows = [[recipe, *(cells[recipe, name] for name in SAMPLERS)] for recipe in recipes]
-    head = [f"µs at R = {'/'.join(map(str, num_reqs))}", *SAMPLERS]
-    return f"{where} inputs. {told}\n\n" + Table(head=head, rows=rows).as_markdown()
+    table = Table.of(f"µs at R = {'/'.join(map(str, num_reqs))}", cells)
+    return f"{where} inputs. {told}\n\n" + table.as_markdown()
 
 
 if __name__ == "__main__":
