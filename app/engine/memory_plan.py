@@ -1,10 +1,12 @@
 """What an engine's memory is for, known before it is allocated."""
 
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
+from typing import Any
 
 import torch
 from attrs import asdict, frozen
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 
 from ...core import SamplingParams, SamplingTensors, VerifyBatch
 from ...core.tensor_fields import leaves
@@ -43,8 +45,7 @@ class MemoryPlan:
     def of(cls, parts: Parts, num_slots: int, max_len: int | None) -> "MemoryPlan":
         """The plan of an engine with these limits; allocates nothing."""
         target, length = parts.target, max_len or parts.target.max_model_len
-        # Tensors that are made there have a shape, but no memory.
-        with FakeTensorMode():
+        with OnMeta():
             target_cache = target.new_cache(num_slots + 1, length)
             draft_memory = parts.drafter.new_memory(num_slots + 1, length)
         is_captured = target.device.type == "cuda" and parts.new_runner is not EagerRunner
@@ -84,11 +85,28 @@ def _step_bytes(parts: Parts, num_reqs: int) -> int:
     return logits.nbytes + workspace
 
 
+class OnMeta(TorchFunctionMode):
+    """Tensors that are made for a device have a shape, but no memory."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call a function of torch's, for the device meta."""
+        given = dict(kwargs or {})
+        if given.get("device") is not None:
+            given["device"] = "meta"
+        return func(*args, **given)
+
+
 def num_bytes(holder: object) -> int:
     """Of all tensors that an object holds; views of the same memory count once."""
     held = [leaf for _, leaf in leaves(holder)]
     modules = [leaf for leaf in held if isinstance(leaf, torch.nn.Module)]
     tensors = chain(held, *((*one.parameters(), *one.buffers()) for one in modules))
     storages = [one.untyped_storage() for one in tensors if isinstance(one, torch.Tensor)]
-    # Its only identity where it has no memory.
+    # Its only identity on meta.
     return sum({one._cdata: one.nbytes() for one in storages}.values())  # noqa: SLF001
