@@ -12,11 +12,9 @@ import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
 from attrs import frozen
 from torch import Tensor
 
-from .forward_choice import why_no_triton
-from .fusion import fused_operations
 from .kv_cache import KVCache, LayerCache, Places
 from .model_config import ModelConfig
-from .transformer import PLAIN_OPERATIONS, Attention, LayerOperations, Step
+from .transformer import Attention, turn_and_store
 
 FEW_TOKENS = 8
 """Up to so many tokens per request are attended to one by one: the kernel for single queries shares
@@ -97,7 +95,6 @@ class AttendInSteps:
             elsewhere. Rows are the tokens of a request, or those for each query head of a group in
             turn.
         spans: where flash attention finds keys; without them slots are copied and biases added.
-        operations: computes what lies between the projection and attention.
     """
 
     places: Places
@@ -106,11 +103,10 @@ class AttendInSteps:
     rows: Tensor
     biases: dict[int | None, Tensor]
     spans: Spans | None
-    operations: LayerOperations
 
     def __call__(self, attention: Attention, qkv: Tensor, cache: LayerCache) -> Tensor:
         """See `acceptor.adapters.transformer.Attend`."""
-        queries = self.operations.turn_and_store(
+        queries = turn_and_store(
             qkv.view(len(qkv), -1, attention.head_dim),
             attention.head_norms,
             self.cos,
@@ -138,10 +134,6 @@ class AttendInSteps:
         return by_group.permute(0, 3, 1, 2, 4).reshape(len(queries), -1)
 
 
-MAX_FUSED_TOKENS = 32
-"""Of a request. Decode steps are waited for; a prompt is longer, and not worth compiling for."""
-
-
 @frozen(eq=False, kw_only=True)
 class StepPlanner:
     """Plans the forwards of a model in torch's own operations.
@@ -149,39 +141,30 @@ class StepPlanner:
     Attributes:
         config: of the model.
         rope_table: see `Rope.table`, for all positions, in the model's dtype and on its device.
-        operations: of decode steps.
     """
 
     config: ModelConfig
     rope_table: Tensor
-    operations: LayerOperations
 
     @classmethod
     def of(
         cls, config: ModelConfig, max_model_len: int, dtype: torch.dtype, device: torch.device
     ) -> "StepPlanner":
         """Of a model with so many positions, whose weights are of this dtype on this device."""
-        can_compile = why_no_triton(device) is None
-        return cls(
-            config=config,
-            rope_table=config.rope.table(max_model_len).to(device, dtype),
-            operations=fused_operations() if can_compile else PLAIN_OPERATIONS,
-        )
+        return cls(config=config, rope_table=config.rope.table(max_model_len).to(device, dtype))
 
     def new_cache(self, num_layers: int, num_slots: int, max_len: int) -> KVCache:
         """Room for max_len positions, or a few more, in each of num_slots slots."""
         shape, table = (2 * self.config.num_kv_heads, self.config.head_dim), self.rope_table
         return KVCache.allocate([shape] * num_layers, num_slots, max_len, table.dtype, table.device)
 
-    def plan(self, places: Places, cache: KVCache) -> Step:
+    def plan(self, places: Places, cache: KVCache) -> AttendInSteps:
         """A forward of the tokens at these places."""
         positions = places.positions
         flash = self.rope_table.is_cuda and self.rope_table.dtype != torch.float32
         rotation = self.rope_table.index_select(0, positions.flatten())
         cos, signed_sin = rotation.unsqueeze(2).unbind(1)
-        few = positions.shape[1] <= MAX_FUSED_TOKENS
-        operations = self.operations if few else PLAIN_OPERATIONS
-        attend = AttendInSteps(
+        return AttendInSteps(
             places=places,
             cos=cos,
             signed_sin=signed_sin,
@@ -190,9 +173,7 @@ class StepPlanner:
             if flash
             else {window: self._bias(places, window) for window in set(self.config.windows)},
             spans=Spans.of(positions, places.slot_ids, cache.max_len) if flash else None,
-            operations=operations,
         )
-        return Step(attend=attend, operations=operations)
 
     def _bias(self, places: Places, window: int | None) -> Tensor:
         unseen = places.unseen(window)

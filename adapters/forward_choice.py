@@ -1,6 +1,7 @@
 """Which forward computes a model: Triton's kernels for decode steps, or torch's libraries alone."""
 
 import logging
+import shutil
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,6 @@ from torch import Tensor
 
 from ..core.errors import UnavailableError
 from .error_text import one_line
-from .fusion import has_c_compiler
 from .kv_cache import KVCache
 from .transformer import Decoder
 
@@ -40,12 +40,12 @@ def choose_kernels(forward: str, decoder: Decoder, angles: Tensor) -> "FewTokens
 
 
 def why_no_triton(device: torch.device) -> str | None:
-    """What keeps Triton's kernels, and torch.compile's, from a device; None for nothing known."""
+    """What keeps Triton's kernels from a device; None for nothing known."""
     if device.type != "cuda":
         return f"expected a CUDA device, got {device.type}"
     if find_spec("triton") is None:
         return "expected Triton, got none; install with: pip install 'acceptor[triton]'"
-    if not has_c_compiler():
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
         return "expected a C compiler, which Triton needs (cc, gcc or clang), got none"
     return None
 

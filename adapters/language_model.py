@@ -18,7 +18,7 @@ from .attention import StepPlanner
 from .forward_choice import FORWARDS, choose_kernels
 from .kv_cache import KVCache, Places
 from .model_config import ModelConfig
-from .transformer import Decoder, Linear, RMSNorm, Step
+from .transformer import Decoder, Linear, RMSNorm
 
 if TYPE_CHECKING:
     from .few_tokens.forward import FewTokens
@@ -117,9 +117,7 @@ class TransformerModel:
         kernels = self._kernels
         attend = None if kernels is None else kernels.attention_at(positions, places.slot_ids)
         if attend is None:
-            step = self.planner.plan(places, cache)
-        else:
-            step = Step(attend=attend, operations=self.planner.operations)
+            attend = self.planner.plan(places, cache)
         if kernels is not None and positions.numel() <= kernels.most_tokens:
-            return kernels.forward(token_ids, step.attend, cache, last_only=last_only, taps=taps)
-        return self.decoder(token_ids, step, cache, last_only=last_only, taps=taps)
+            return kernels.forward(token_ids, attend, cache, last_only=last_only, taps=taps)
+        return self.decoder(token_ids, attend, cache, last_only=last_only, taps=taps)

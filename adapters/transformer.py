@@ -2,10 +2,6 @@
 
 Tokens of all requests are one flat list except inside attention. Names, files and memory layouts of
 weights are in `acceptor.adapters.weights`.
-
-What lies between matrix products and attention is one function of tensors each, so that it can be
-one kernel: see `acceptor.adapters.fusion`. None multiplies matrices: a compiler that sees a product
-and the residual added to it lets the product add it, and copies the residual first.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,12 +26,6 @@ class RMSNorm:
     def __call__(self, hidden: Tensor) -> Tensor:
         """Same shape."""
         return F.rms_norm(hidden, self.weight.shape, self.weight, self.eps)
-
-
-def add_and_normalise(hidden: Tensor, update: Tensor, norm: RMSNorm) -> tuple[Tensor, Tensor]:
-    """The sum of hidden states and an update, [num_tokens, hidden_size], and its norm."""
-    hidden = hidden + update
-    return hidden, norm(hidden)
 
 
 def turn_and_store(
@@ -69,26 +59,6 @@ def turn_and_store(
     return turned[:, :-num_kv_heads]
 
 
-def gate(gate_and_up: Tensor) -> Tensor:
-    """[num_tokens, 2 * size] -> [num_tokens, size], the second half times SiLU of the first."""
-    gate, up = gate_and_up.chunk(2, -1)
-    return F.silu(gate).mul_(up)
-
-
-@frozen(eq=False)
-class LayerOperations:
-    """Either the functions of this module, or the same in other words."""
-
-    add_and_normalise: Callable[[Tensor, Tensor, RMSNorm], tuple[Tensor, Tensor]]
-    turn_and_store: Callable[
-        [Tensor, tuple[RMSNorm, RMSNorm] | None, Tensor, Tensor, Tensor, Tensor], Tensor
-    ]
-    gate: Callable[[Tensor], Tensor]
-
-
-PLAIN_OPERATIONS = LayerOperations(add_and_normalise, turn_and_store, gate)
-
-
 @frozen(eq=False)
 class Linear:
     """weight: [out, in]; bias: [out] or None."""
@@ -104,19 +74,6 @@ class Linear:
 Attend = Callable[["Attention", Tensor, LayerCache], Tensor]
 """Of a layer, its queries, keys and values as projected, [num_tokens, …], and its cache, which it
 writes: what queries find, [num_tokens, num_heads * head_dim]."""
-
-
-@frozen(eq=False, kw_only=True)
-class Step:
-    """What all layers of one forward share.
-
-    Attributes:
-        attend: rotates, stores and attends.
-        operations: computes what lies between matrix products elsewhere.
-    """
-
-    attend: Attend
-    operations: LayerOperations
 
 
 @frozen(eq=False, kw_only=True)
@@ -136,9 +93,9 @@ class Attention:
     output: Linear
     head_norms: tuple[RMSNorm, RMSNorm] | None
 
-    def __call__(self, hidden: Tensor, step: Step, cache: LayerCache) -> Tensor:
+    def __call__(self, hidden: Tensor, attend: Attend, cache: LayerCache) -> Tensor:
         """[num_tokens, hidden_size] -> the same; writes this step's keys and values."""
-        return self.output(step.attend(self, self.qkv(hidden), cache))
+        return self.output(attend(self, self.qkv(hidden), cache))
 
 
 @frozen(eq=False)
@@ -148,9 +105,10 @@ class MLP:
     gate_up: Linear
     down: Linear
 
-    def __call__(self, hidden: Tensor, step: Step) -> Tensor:
+    def __call__(self, hidden: Tensor) -> Tensor:
         """[num_tokens, hidden_size] -> the same."""
-        return self.down(step.operations.gate(self.gate_up(hidden)))
+        gate, up = self.gate_up(hidden).chunk(2, -1)
+        return self.down(F.silu(gate).mul_(up))
 
 
 @frozen(eq=False, kw_only=True)
@@ -175,7 +133,7 @@ class Decoder:
     def __call__(
         self,
         token_ids: Tensor,
-        step: Step,
+        attend: Attend,
         cache: KVCache,
         *,
         last_only: bool,
@@ -184,19 +142,16 @@ class Decoder:
         """Score token ids [num_reqs, num_tokens]; see `LanguageModel.forward`."""
         hidden = F.embedding(token_ids, self.embedding).flatten(0, 1)
         tapped = {0: hidden}
-        normalised = self.layers[0].attention_norm(hidden)
-        next_norms = (*(layer.attention_norm for layer in self.layers[1:]), self.norm)
-        layers = zip(self.layers, cache.layers, next_norms, strict=True)
-        for number, (layer, layer_cache, norm) in enumerate(layers, 1):
-            update = layer.attention(normalised, step, layer_cache)
-            hidden, normalised = step.operations.add_and_normalise(hidden, update, layer.mlp_norm)
-            update = layer.mlp(normalised, step)
-            hidden, normalised = step.operations.add_and_normalise(hidden, update, norm)
+        for number, (layer, layer_cache) in enumerate(
+            zip(self.layers, cache.layers, strict=True), 1
+        ):
+            hidden = hidden + layer.attention(layer.attention_norm(hidden), attend, layer_cache)
+            hidden = hidden + layer.mlp(layer.mlp_norm(hidden))
             if number in taps:
                 tapped[number] = hidden
         if last_only:
-            normalised = normalised.view(*token_ids.shape, -1)[:, -1]
+            hidden = hidden.view(*token_ids.shape, -1)[:, -1]
         return Scores(
-            self.lm_head(normalised).view(len(token_ids), -1, len(self.embedding)),
+            self.lm_head(self.norm(hidden)).view(len(token_ids), -1, len(self.embedding)),
             tuple(tapped[tap].view(*token_ids.shape, -1) for tap in taps),
         )

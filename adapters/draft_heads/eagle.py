@@ -69,11 +69,10 @@ class EagleLayer:
         self, features: Tensor, embedded: Tensor, places: Places, cache: KVCache
     ) -> Tensor:
         """See `HeadLayer`."""
-        step, (layer_cache,) = self.planner.plan(places, cache), cache.layers
+        attend, (layer_cache,) = self.planner.plan(places, cache), cache.layers
         seen, residual = self.mix(features.flatten(0, 1), embedded.flatten(0, 1))
-        update = self.attention(seen, step, layer_cache)
-        hidden, normalised = step.operations.add_and_normalise(residual, update, self.mlp_norm)
-        hidden = hidden + self.mlp(normalised, step)
+        hidden = residual + self.attention(seen, attend, layer_cache)
+        hidden = hidden + self.mlp(self.mlp_norm(hidden))
         hidden = hidden if self.output_norm is None else self.output_norm(hidden)
         return hidden.view_as(features)
 
