@@ -14,7 +14,8 @@ from torch import Tensor
 
 from .kv_cache import KVCache, LayerCache, Places
 from .model_config import ModelConfig
-from .transformer import Attention, turn_and_store
+from .rope import rotate
+from .transformer import Attention
 
 FEW_TOKENS = 8
 """Up to so many tokens per request are attended to one by one: the kernel for single queries shares
@@ -106,17 +107,33 @@ class AttendInSteps:
 
     def __call__(self, attention: Attention, qkv: Tensor, cache: LayerCache) -> Tensor:
         """See `acceptor.adapters.transformer.Attend`."""
-        queries = turn_and_store(
-            qkv.view(len(qkv), -1, attention.head_dim),
-            attention.head_norms,
-            self.cos,
-            self.signed_sin,
-            self.rows,
-            cache.rows,
+        queries = self._turn_and_store(
+            attention, qkv.view(len(qkv), -1, attention.head_dim), cache.memory.flatten(0, 1)
         )
         if self.spans is not None:
             return self.spans.attend(queries, cache, attention.window)
         return self._gather_and_attend(queries, cache, attention.window)
+
+    def _turn_and_store(self, attention: Attention, heads: Tensor, memory: Tensor) -> Tensor:
+        """Normalise and rotate queries and keys, and store keys and values.
+
+        Args:
+            attention: of the layer.
+            heads: [num_tokens, num_heads + 2 * num_kv_heads, head_dim]: queries, keys, values.
+            memory: [num_slots * max_len, 2 * num_kv_heads, head_dim], of the layer.
+
+        Returns:
+            Queries [num_tokens, num_heads, head_dim].
+        """
+        num_kv_heads = memory.shape[1] // 2
+        turned, values = heads[:, :-num_kv_heads], heads[:, -num_kv_heads:]
+        if attention.head_norms is not None:
+            query_norm, key_norm = attention.head_norms
+            queries, keys = turned[:, :-num_kv_heads], turned[:, -num_kv_heads:]
+            turned = torch.cat((query_norm(queries), key_norm(keys)), 1)
+        turned = rotate(turned, self.cos, self.signed_sin)
+        memory.index_copy_(0, self.rows, torch.cat((turned[:, -num_kv_heads:], values), 1))
+        return turned[:, :-num_kv_heads]
 
     def _gather_and_attend(self, queries: Tensor, cache: LayerCache, window: int | None) -> Tensor:
         """Queries [num_tokens, num_heads, head_dim] -> [num_tokens, num_heads * head_dim]."""

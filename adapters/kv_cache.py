@@ -52,11 +52,6 @@ class LayerCache:
         """[num_slots, max_len, num_kv_heads, head_dim], a view."""
         return self.memory[:, :, self.memory.shape[2] // 2 :]
 
-    @property
-    def rows(self) -> Tensor:
-        """[num_slots * max_len, 2 * num_kv_heads, head_dim], a view; see `Places.rows`."""
-        return self.memory.flatten(0, 1)
-
     def read(self, slots: Slots, num_positions: int) -> tuple[Tensor, Tensor]:
         """The first positions of some slots, [num_reqs, num_kv_heads, num_positions, head_dim].
 

@@ -6,14 +6,12 @@ weights are in `acceptor.adapters.weights`.
 
 from collections.abc import Callable, Sequence
 
-import torch
 import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
 from attrs import frozen
 from torch import Tensor
 
 from ..core.ports import Scores
 from .kv_cache import KVCache, LayerCache
-from .rope import rotate
 
 
 @frozen(eq=False)
@@ -26,37 +24,6 @@ class RMSNorm:
     def __call__(self, hidden: Tensor) -> Tensor:
         """Same shape."""
         return F.rms_norm(hidden, self.weight.shape, self.weight, self.eps)
-
-
-def turn_and_store(
-    heads: Tensor,
-    head_norms: tuple[RMSNorm, RMSNorm] | None,
-    cos: Tensor,
-    signed_sin: Tensor,
-    rows: Tensor,
-    cache_rows: Tensor,
-) -> Tensor:
-    """Normalise and rotate queries and keys, and store keys and values.
-
-    Args:
-        heads: [num_tokens, num_heads + 2 * num_kv_heads, head_dim], queries, keys, values.
-        head_norms: of each query and of each key, or None.
-        cos, signed_sin: [num_tokens, 1, head_dim], see `acceptor.adapters.rope`.
-        rows: [num_tokens] int64, of the cache.
-        cache_rows: `LayerCache.rows`.
-
-    Returns:
-        Queries [num_tokens, num_heads, head_dim].
-    """
-    num_kv_heads = cache_rows.shape[1] // 2
-    turned, values = heads[:, :-num_kv_heads], heads[:, -num_kv_heads:]
-    if head_norms is not None:
-        query_norm, key_norm = head_norms
-        queries, keys = turned[:, :-num_kv_heads], turned[:, -num_kv_heads:]
-        turned = torch.cat((query_norm(queries), key_norm(keys)), 1)
-    turned = rotate(turned, cos, signed_sin)
-    cache_rows.index_copy_(0, rows, torch.cat((turned[:, -num_kv_heads:], values), 1))
-    return turned[:, :-num_kv_heads]
 
 
 @frozen(eq=False)
