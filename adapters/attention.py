@@ -137,7 +137,7 @@ class AttendInSteps:
 
     def _gather_and_attend(self, queries: Tensor, cache: LayerCache, window: int | None) -> Tensor:
         """Queries [num_tokens, num_heads, head_dim] -> [num_tokens, num_heads * head_dim]."""
-        keys, values = cache.read(self.places.slots, self.places.num_positions)
+        keys, values = cache.read(self.places.slot_ids, self.places.num_positions)
         num_reqs = len(self.places.positions)
         by_request = queries.view(num_reqs, -1, *queries.shape[1:]).transpose(1, 2)
         bias = self.biases[window]

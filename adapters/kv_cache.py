@@ -15,7 +15,6 @@ from torch import Tensor
 from ..core.checks import check_integer, check_tensor
 from ..core.errors import InvalidInputError
 
-Slots = slice | Tensor
 SLOT_STEP, READ_STEP = 128, 256
 """A slot has a multiple of so many positions, and attention reads a multiple, or all there are."""
 
@@ -52,12 +51,9 @@ class LayerCache:
         """[num_slots, max_len, num_kv_heads, head_dim], a view."""
         return self.memory[:, :, self.memory.shape[2] // 2 :]
 
-    def read(self, slots: Slots, num_positions: int) -> tuple[Tensor, Tensor]:
-        """The first positions of some slots, [num_reqs, num_kv_heads, num_positions, head_dim].
-
-        Views when slots is a slice, gathered copies when it is a tensor.
-        """
-        keys, values = self.memory[slots, :num_positions].transpose(1, 2).chunk(2, 1)
+    def read(self, slot_ids: Tensor, num_positions: int) -> tuple[Tensor, Tensor]:
+        """The first positions of some slots, [num_reqs, num_kv_heads, num_positions, head_dim]."""
+        keys, values = self.memory[slot_ids, :num_positions].transpose(1, 2).chunk(2, 1)
         return keys, values
 
 
@@ -133,13 +129,11 @@ class Places:
     Attributes:
         positions: [num_reqs, num_tokens] int64.
         slot_ids: [num_reqs] int64.
-        slots: the same, as a slice where that is known without waiting.
         num_positions: how many positions of them are read.
     """
 
     positions: Tensor
     slot_ids: Tensor
-    slots: Slots
     num_positions: int
 
     @classmethod
@@ -174,12 +168,11 @@ class Places:
             check_tensor("slot_ids", slot_ids, token_ids.shape[:1], (torch.int64,), device)
         if device.type == "cpu":
             _check_values("token_ids", token_ids, limits[0])
-        slots, slot_ids = _slots(slot_ids, len(positions), cache.slot_ids)
+        slot_ids = _slot_ids(slot_ids, len(positions), cache.slot_ids)
         limit = min(cache.max_len, limits[1])
         return cls(
             positions=positions,
             slot_ids=slot_ids,
-            slots=slots,
             num_positions=_num_positions(positions, limit, max_position),
         )
 
@@ -214,15 +207,11 @@ def _num_positions(positions: Tensor, limit: int, max_position: int | None) -> i
     return min(rounded_up(max_position + 1, READ_STEP, positions.device), limit)
 
 
-def _slots(slot_ids: Tensor | None, num_reqs: int, all_slot_ids: Tensor) -> tuple[Slots, Tensor]:
+def _slot_ids(slot_ids: Tensor | None, num_reqs: int, all_slot_ids: Tensor) -> Tensor:
     if slot_ids is None:
         check_integer("num_reqs without slot_ids", num_reqs, 1, len(all_slot_ids))
-        return slice(num_reqs), all_slot_ids[:num_reqs]
-    if slot_ids.device.type != "cpu":
-        return slot_ids, slot_ids
-    slots = slot_ids.tolist()
-    for slot in slots:
-        check_integer("slot_ids", slot, 0, len(all_slot_ids) - 1)
-    if slots == list(range(slots[0], slots[0] + num_reqs)):
-        return slice(slots[0], slots[0] + num_reqs), slot_ids
-    return slot_ids, slot_ids
+        return all_slot_ids[:num_reqs]
+    if slot_ids.device.type == "cpu":
+        for slot_id in slot_ids.tolist():
+            check_integer("slot_ids", slot_id, 0, len(all_slot_ids) - 1)
+    return slot_ids

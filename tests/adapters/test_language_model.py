@@ -155,16 +155,6 @@ def cache() -> KVCache:
     return KVCache.allocate([(4, 4)] * 2, 3, 5, torch.float32, torch.device("cpu"))
 
 
-def test_neighbouring_slots_are_not_copied(cache: KVCache) -> None:
-    layer = cache.layers[0]
-    keys, values = layer.read(slice(1, 3), 4)
-    assert keys.shape == (2, 2, 4, 4)
-    assert keys.data_ptr() == layer.keys[1].data_ptr()
-    assert values.data_ptr() == layer.values[1].data_ptr()
-    gathered, _ = layer.read(torch.tensor([1, 2]), 4)
-    assert torch.equal(gathered, keys)
-
-
 @pytest.mark.parametrize("slots", [[1], [2, 1], [2, 0], [0, 1, 2]])
 def test_clearing_slots_leaves_the_others(cache: KVCache, slots: list[int]) -> None:
     for layer in cache.layers:
