@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
 from attrs import frozen
 from torch import Tensor
 
-from .kv_cache import KVCache, LayerCache, Places
+from .kv_cache import KVCache, Places
 from .model_config import ModelConfig
 from .rope import rotate
 from .transformer import Attention
@@ -63,13 +63,14 @@ class Spans:
             max_keys=max_len,
         )
 
-    def attend(self, queries: Tensor, cache: LayerCache, window: int | None) -> Tensor:
+    def attend(self, queries: Tensor, memory: Tensor, window: int | None) -> Tensor:
         """Queries [num_tokens, num_heads, head_dim] -> [num_tokens, num_heads * head_dim]."""
+        keys, values = memory.flatten(0, 1).chunk(2, 1)
         # What varlen_attn calls, which in torch 2.11 does not pass the number of keys on.
         attended: Tensor = torch.ops.aten._flash_attention_forward(  # noqa: SLF001
             queries,
-            cache.keys.flatten(0, 1),
-            cache.values.flatten(0, 1),
+            keys,
+            values,
             self.query_starts,
             self.key_starts,
             self.max_queries,
@@ -105,14 +106,14 @@ class AttendInSteps:
     biases: dict[int | None, Tensor]
     spans: Spans | None
 
-    def __call__(self, attention: Attention, qkv: Tensor, cache: LayerCache) -> Tensor:
+    def __call__(self, attention: Attention, qkv: Tensor, memory: Tensor) -> Tensor:
         """See `acceptor.adapters.transformer.Attend`."""
         queries = self._turn_and_store(
-            attention, qkv.view(len(qkv), -1, attention.head_dim), cache.memory.flatten(0, 1)
+            attention, qkv.view(len(qkv), -1, attention.head_dim), memory.flatten(0, 1)
         )
         if self.spans is not None:
-            return self.spans.attend(queries, cache, attention.window)
-        return self._gather_and_attend(queries, cache, attention.window)
+            return self.spans.attend(queries, memory, attention.window)
+        return self._gather_and_attend(queries, memory, attention.window)
 
     def _turn_and_store(self, attention: Attention, heads: Tensor, memory: Tensor) -> Tensor:
         """Normalise and rotate queries and keys, and store keys and values.
@@ -135,10 +136,11 @@ class AttendInSteps:
         memory.index_copy_(0, self.rows, torch.cat((turned[:, -num_kv_heads:], values), 1))
         return turned[:, :-num_kv_heads]
 
-    def _gather_and_attend(self, queries: Tensor, cache: LayerCache, window: int | None) -> Tensor:
+    def _gather_and_attend(self, queries: Tensor, memory: Tensor, window: int | None) -> Tensor:
         """Queries [num_tokens, num_heads, head_dim] -> [num_tokens, num_heads * head_dim]."""
-        keys, values = cache.read(self.places.slot_ids, self.places.num_positions)
-        num_reqs = len(self.places.positions)
+        places, num_reqs = self.places, len(self.places.positions)
+        read = memory[places.slot_ids, : places.num_positions]
+        keys, values = read.transpose(1, 2).chunk(2, 1)
         by_request = queries.view(num_reqs, -1, *queries.shape[1:]).transpose(1, 2)
         bias = self.biases[window]
         # The heads of a group become rows of one head where the bias has been made for that:

@@ -30,34 +30,6 @@ def rounded_up(length: int, step: int, device: torch.device) -> int:
 
 
 @frozen(eq=False)
-class LayerCache:
-    """Keys and values of one layer.
-
-    Attributes:
-        memory: [num_slots, max_len, 2 * num_kv_heads, head_dim], a position's keys before its
-            values: what a step adds is written at once. Models of the transformers library, whose
-            values may be of another size, have one for keys and one for values.
-    """
-
-    memory: Tensor
-
-    @property
-    def keys(self) -> Tensor:
-        """[num_slots, max_len, num_kv_heads, head_dim], a view."""
-        return self.memory[:, :, : self.memory.shape[2] // 2]
-
-    @property
-    def values(self) -> Tensor:
-        """[num_slots, max_len, num_kv_heads, head_dim], a view."""
-        return self.memory[:, :, self.memory.shape[2] // 2 :]
-
-    def read(self, slot_ids: Tensor, num_positions: int) -> tuple[Tensor, Tensor]:
-        """The first positions of some slots, [num_reqs, num_kv_heads, num_positions, head_dim]."""
-        keys, values = self.memory[slot_ids, :num_positions].transpose(1, 2).chunk(2, 1)
-        return keys, values
-
-
-@frozen(eq=False)
 class KVCache:
     """What a model remembers, per layer.
 
@@ -65,11 +37,13 @@ class KVCache:
     one contiguous row, and one index_copy_ writes a step of any batch.
 
     Attributes:
-        layers: one cache each.
+        layers: [num_slots, max_len, 2 * num_kv_heads, head_dim] each, a position's keys before its
+            values: what a step adds is written at once. Models of the transformers library, whose
+            values may be of another size, have one for keys and one for values.
         slot_ids: [num_slots] int64, all slots in order.
     """
 
-    layers: tuple[LayerCache, ...]
+    layers: tuple[Tensor, ...]
     slot_ids: Tensor
 
     @classmethod
@@ -84,7 +58,7 @@ class KVCache:
         """An empty cache of max_len positions, or a few more, in each slot.
 
         Args:
-            shapes: of each layer, the last two dimensions of `LayerCache.memory`.
+            shapes: of each layer, the last two dimensions.
             num_slots: how many sequences fit.
             max_len: how long each may become.
             dtype, device: of the memory.
@@ -96,19 +70,18 @@ class KVCache:
         check_integer("max_len", max_len, 1)
         rows = num_slots, rounded_up(max_len, SLOT_STEP, device)
         # Zeros, because positions not yet written are read and then masked: what is masked must be
-        # finite, since 0 times NaN is NaN. Each layer's a tensor of its own: a compiler that sees
-        # several views of one memory being written copies all of it.
+        # finite, since 0 times NaN is NaN.
         layers = (torch.zeros((*rows, *shape), dtype=dtype, device=device) for shape in shapes)
-        return cls(tuple(map(LayerCache, layers)), torch.arange(num_slots, device=device))
+        return cls(tuple(layers), torch.arange(num_slots, device=device))
 
     @property
     def max_len(self) -> int:
         """How many positions each slot has."""
-        return self.layers[0].memory.shape[1]
+        return self.layers[0].shape[1]
 
     def clear(self, slots: Sequence[int]) -> None:
         """Forget slots; needed before reuse only when a last sequence held NaN or infinity."""
-        parts = [layer.memory[slot] for slot in slots for layer in self.layers]
+        parts = [layer[slot] for slot in slots for layer in self.layers]
         torch._foreach_zero_(parts)
 
 

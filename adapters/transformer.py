@@ -11,7 +11,7 @@ from attrs import frozen
 from torch import Tensor
 
 from ..core.ports import Scores
-from .kv_cache import KVCache, LayerCache
+from .kv_cache import KVCache
 
 
 @frozen(eq=False)
@@ -38,9 +38,9 @@ class Linear:
         return F.linear(hidden, self.weight, self.bias)
 
 
-Attend = Callable[["Attention", Tensor, LayerCache], Tensor]
-"""Of a layer, its queries, keys and values as projected, [num_tokens, …], and its cache, which it
-writes: what queries find, [num_tokens, num_heads * head_dim]."""
+Attend = Callable[["Attention", Tensor, Tensor], Tensor]
+"""Of a layer, its queries, keys and values as projected, [num_tokens, …], and what is remembered of
+it, which is written: what queries find, [num_tokens, num_heads * head_dim]."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -60,9 +60,9 @@ class Attention:
     output: Linear
     head_norms: tuple[RMSNorm, RMSNorm] | None
 
-    def __call__(self, hidden: Tensor, attend: Attend, cache: LayerCache) -> Tensor:
+    def __call__(self, hidden: Tensor, attend: Attend, memory: Tensor) -> Tensor:
         """[num_tokens, hidden_size] -> the same; writes this step's keys and values."""
-        return self.output(attend(self, self.qkv(hidden), cache))
+        return self.output(attend(self, self.qkv(hidden), memory))
 
 
 @frozen(eq=False)

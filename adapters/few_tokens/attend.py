@@ -7,7 +7,6 @@ from attrs import evolve, frozen
 from torch import Tensor
 from triton import next_power_of_2
 
-from ..kv_cache import LayerCache
 from ..transformer import Attention
 from .attention import attention_kernel
 from .tiling import Gpu
@@ -79,7 +78,7 @@ class Attend:
         self,
         attention: Attention,
         qkv: Tensor,
-        cache: LayerCache,
+        memory: Tensor,
         *,
         positions: Tensor,
         slot_ids: Tensor,
@@ -89,13 +88,13 @@ class Attend:
         Args:
             attention: of the layer.
             qkv: as its projection made them.
-            cache: of the layer, written at these positions.
+            memory: of the layer, see `KVCache.layers`; written at these positions.
             positions: [num_reqs, num_tokens] int64, each the one before or following it.
             slot_ids: [num_reqs] int64.
         """
         num_reqs, num_tokens = positions.shape
         positions = positions if positions.stride(1) == 1 else positions.contiguous()
-        _, max_len, twice_key_heads, head_dim = cache.memory.shape
+        _, max_len, twice_key_heads, head_dim = memory.shape
         scale = math.log2(math.e) / math.sqrt(head_dim)
         key_heads = twice_key_heads // 2
         group = qkv.shape[1] // (head_dim * key_heads) - 2
@@ -108,7 +107,7 @@ class Attend:
         attention_kernel[(programs, max(1, splits))](
             qkv,
             qkv.stride(0),
-            cache.memory,
+            memory,
             max_len,
             self.angles,
             positions,

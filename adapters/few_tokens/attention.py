@@ -43,7 +43,7 @@ def attention_kernel(
     Args:
         qkv_ptr: [tokens, (GROUP + 2) * KEY_HEADS * HEAD_DIM]: queries, keys and values.
         qkv_stride: from one token to the next.
-        memory_ptr: see `LayerCache.memory`.
+        memory_ptr: see `KVCache.layers`.
         max_len: positions per slot.
         angles_ptr: [positions, 2, HEAD_DIM], see `Rope.table`.
         positions_ptr: [num_reqs, num_tokens] int64; each is the one before or follows it.

@@ -36,9 +36,8 @@ class StepCache(Cache):  # type: ignore[misc]  # transformers is not typed
 
     def __init__(self, shapes: Shapes, cache: KVCache, places: Places) -> None:
         super().__init__(layers=[])
-        memories = [layer.memory for layer in cache.layers]
         self.memories = dict(
-            zip(shapes, zip(memories[::2], memories[1::2], strict=True), strict=True)
+            zip(shapes, zip(cache.layers[::2], cache.layers[1::2], strict=True), strict=True)
         )
         self.places = places
         self.rows = places.rows(cache.max_len)

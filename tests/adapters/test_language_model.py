@@ -28,8 +28,7 @@ def test_a_request_does_not_see_its_neighbours(model: TransformerModel) -> None:
     alone = model.forward(ids(1, 4), positions[:1], model.new_cache(2, 8), torch.tensor([0])).logits
     cache = model.new_cache(2, 8)
     for layer in cache.layers:
-        layer.keys[1].fill_(torch.nan)
-        layer.values[1].fill_(torch.nan)
+        layer[1].fill_(torch.nan)
     beside = model.forward(ids(1, 4).expand(2, -1), positions, cache, torch.tensor([0, 1])).logits
     torch.testing.assert_close(beside[:1], alone, rtol=1e-5, atol=1e-5)
 
@@ -158,13 +157,12 @@ def cache() -> KVCache:
 @pytest.mark.parametrize("slots", [[1], [2, 1], [2, 0], [0, 1, 2]])
 def test_clearing_slots_leaves_the_others(cache: KVCache, slots: list[int]) -> None:
     for layer in cache.layers:
-        layer.keys.fill_(torch.nan)
-        layer.values.fill_(torch.nan)
+        layer.fill_(torch.nan)
     cache.clear(slots)
     for layer in cache.layers:
         stays = [slot not in slots for slot in range(3)]
-        assert layer.keys.isnan().all((1, 2, 3)).tolist() == stays
-        assert not layer.values[slots].any()
+        assert layer.isnan().all((1, 2, 3)).tolist() == stays
+        assert not layer[slots].any()
 
 
 MAX_LEN = 50

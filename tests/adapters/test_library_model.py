@@ -97,7 +97,7 @@ def test_slots_are_forgotten(llama: Path) -> None:
     model = load(llama, max_model_len=16)
     cache = model.new_cache(2, 16)
     for layer in cache.layers:
-        layer.memory.fill_(torch.nan)
+        layer.fill_(torch.nan)
     model.clear(cache, [1])
     scores = model.forward(torch.tensor([[3]]), torch.tensor([[2]]), cache, torch.tensor([1]))
     assert scores.logits.isfinite().all()
@@ -109,7 +109,7 @@ def test_a_memory_plan_counts_all_that_a_network_holds_and_remembers(llama: Path
     network, memory = model.network, model.new_cache(2, 16)
     held = {one.data_ptr(): one.nbytes for one in (*network.parameters(), *network.buffers())}
     assert num_bytes(network) == sum(held.values())
-    remembered = [layer.memory.nbytes for layer in memory.layers]
+    remembered = [layer.nbytes for layer in memory.layers]
     assert num_bytes(memory) == sum(remembered) + memory.slot_ids.nbytes
 
 

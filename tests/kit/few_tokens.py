@@ -104,8 +104,8 @@ def difference(
     """The largest, of logits, of hidden states and of what the cache holds afterwards."""
     caches = [model.new_cache(NUM_SLOTS, MAX_LEN) for _ in range(2)]
     for layers in zip(*(cache.layers for cache in caches), strict=True):
-        layers[0].memory.normal_()
-        layers[1].memory.copy_(layers[0].memory)
+        layers[0].normal_()
+        layers[1].copy_(layers[0])
     positions = torch.tensor(starts)[:, None] + torch.arange(num_tokens)
     positions.clamp_(max=MAX_LEN - 1)
     # Not contiguous, as a step's first tokens are not.
@@ -137,7 +137,7 @@ def difference(
         assert not kernels.attend.counts.any()
         assert not kernels.counts.any()
     for one, other in zip(*(cache.layers for cache in caches), strict=True):
-        worst = max(worst, float((one.memory - other.memory).abs().max()))
+        worst = max(worst, float((one - other).abs().max()))
     return worst
 
 
