@@ -195,9 +195,7 @@ class StepPlanner:
         )
 
     def _bias(self, places: Places, window: int | None) -> Tensor:
-        unseen = places.unseen(window)
-        # Added to scores, not a boolean mask, which attention would turn into this in every layer.
-        bias = self.rope_table.new_zeros(unseen.shape).masked_fill_(unseen, -torch.inf)
+        bias = places.bias(window, self.rope_table.dtype)
         if places.positions.shape[1] > FEW_TOKENS:
             return bias
         group = self.config.num_heads // self.config.num_kv_heads

@@ -19,14 +19,9 @@ SLOT_STEP, READ_STEP = 128, 256
 """A slot has a multiple of so many positions, and attention reads a multiple, or all there are."""
 
 
-def rounds(device: torch.device) -> bool:
-    """Whether lengths are rounded."""
-    return device.type != "cpu"
-
-
 def rounded_up(length: int, step: int, device: torch.device) -> int:
     """A length that a device's kernels take well, and that is not shorter."""
-    return -(-length // step) * step if rounds(device) else length
+    return -(-length // step) * step if device.type != "cpu" else length
 
 
 @frozen(eq=False)
@@ -153,21 +148,24 @@ class Places:
         """Which row of a layer's cache each token has: [num_reqs * num_tokens] int64."""
         return torch.add(self.positions, self.slot_ids[:, None], alpha=max_len).flatten()
 
-    def unseen(self, window: int | None) -> Tensor:
-        """Which keys each token may not look at.
+    def bias(self, window: int | None, dtype: torch.dtype) -> Tensor:
+        """What is added to scores: 0 where a token may look, -inf elsewhere.
 
         Args:
             window: how many positions a token sees, its own included; None for all.
+            dtype: of the result.
 
         Returns:
-            [num_reqs, 1, num_tokens, num_positions] bool.
+            [num_reqs, 1, num_tokens, num_positions].
         """
         queries = self.positions[:, None, :, None]
         keys = torch.arange(self.num_positions, device=queries.device)
         unseen = keys > queries
         if window is not None:
             unseen |= keys <= queries - window
-        return unseen
+        # Not a boolean mask, which attention would turn into this in every layer.
+        bias = torch.zeros(unseen.shape, dtype=dtype, device=queries.device)
+        return bias.masked_fill_(unseen, -torch.inf)
 
 
 def _num_positions(positions: Tensor, limit: int, max_position: int | None) -> int:

@@ -139,11 +139,7 @@ class LibraryModel:
 
     def masks(self, places: Places) -> Tensor | dict[str, Tensor]:
         """One for each kind of layer, as networks want it that have several kinds."""
-        masks = {}
-        for kind, window in self.windows.items():
-            unseen = places.unseen(window)
-            zeros = torch.zeros(unseen.shape, dtype=self.dtype, device=self.device)
-            masks[kind] = zeros.masked_fill_(unseen, -torch.inf)
+        masks = {kind: places.bias(one, self.dtype) for kind, one in self.windows.items()}
         return masks if len(masks) > 1 else next(iter(masks.values()))
 
 

@@ -83,7 +83,7 @@ def test_lengths_of_a_gpu_compute_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = model.new_cache(3, 32)
-    monkeypatch.setattr(kv_cache, "rounds", lambda _: True)
+    monkeypatch.setattr(kv_cache, "rounded_up", lambda length, step, _: -(-length // step) * step)
     rounded = model.new_cache(3, 32)
     assert rounded.max_len > model.max_model_len
     slot_ids = None if slots is None else torch.tensor(slots)
@@ -92,7 +92,7 @@ def test_lengths_of_a_gpu_compute_the_same(
         given = token_ids, positions
         got = model.forward(*given, rounded, slot_ids, max_position=max_position).logits
         with monkeypatch.context() as patch:
-            patch.setattr(kv_cache, "rounds", lambda _: False)
+            patch.setattr(kv_cache, "rounded_up", lambda length, *_: length)
             want = model.forward(*given, own, slot_ids).logits
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
 
@@ -101,7 +101,7 @@ def test_lengths_of_a_gpu_compute_the_same(
 def test_positions_that_only_rounding_made_are_refused(
     model: TransformerModel, max_position: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kv_cache, "rounds", lambda _: True)
+    monkeypatch.setattr(kv_cache, "rounded_up", lambda length, step, _: -(-length // step) * step)
     cache, position = model.new_cache(1, 32), torch.tensor([[32]])
     with pytest.raises(InvalidInputError, match="position"):
         model.forward(ids(1, 1), position, cache, max_position=max_position)
