@@ -43,17 +43,12 @@ class Spans:
     max_keys: int
 
     @classmethod
-    def of(cls, positions: Tensor, slot_ids: Tensor, max_len: int) -> "Spans":
-        """A span for each token or, where there are many of them, for each request.
-
-        Args:
-            positions: [num_reqs, num_tokens] int64; many tokens must follow each other.
-            slot_ids: [num_reqs] int64.
-            max_len: positions per slot.
-        """
+    def of(cls, places: Places) -> "Spans":
+        """A span for each token or, where many follow each other, for each request."""
+        positions, max_len = places.positions, places.max_len
         num_tokens = 1 if positions.shape[1] <= FEW_TOKENS else positions.shape[1]
         last, device = positions[:, num_tokens - 1 :], positions.device
-        first_rows = (slot_ids[:, None] * max_len).expand_as(last).flatten()
+        first_rows = (places.slot_ids[:, None] * max_len).expand_as(last).flatten()
         ends = positions.numel() + 1
         return cls(
             query_starts=torch.arange(0, ends, num_tokens, dtype=torch.int32, device=device),
@@ -92,7 +87,6 @@ class AttendInSteps:
     Attributes:
         places: where tokens are written, and which slots and positions are read.
         cos, signed_sin: [num_tokens, 1, head_dim], see `acceptor.adapters.rope`.
-        rows: [num_tokens], see `Places.rows`.
         biases: window -> [num_reqs, 1, rows, num_positions]: 0 where a query may look, -inf
             elsewhere. Rows are the tokens of a request, or those for each query head of a group in
             turn.
@@ -102,7 +96,6 @@ class AttendInSteps:
     places: Places
     cos: Tensor
     signed_sin: Tensor
-    rows: Tensor
     biases: dict[int | None, Tensor]
     spans: Spans | None
 
@@ -133,7 +126,7 @@ class AttendInSteps:
             queries, keys = turned[:, :-num_kv_heads], turned[:, -num_kv_heads:]
             turned = torch.cat((query_norm(queries), key_norm(keys)), 1)
         turned = rotate(turned, self.cos, self.signed_sin)
-        memory.index_copy_(0, self.rows, torch.cat((turned[:, -num_kv_heads:], values), 1))
+        memory.index_copy_(0, self.places.rows, torch.cat((turned[:, -num_kv_heads:], values), 1))
         return turned[:, :-num_kv_heads]
 
     def _gather_and_attend(self, queries: Tensor, memory: Tensor, window: int | None) -> Tensor:
@@ -153,7 +146,7 @@ class AttendInSteps:
         return by_group.permute(0, 3, 1, 2, 4).reshape(len(queries), -1)
 
 
-@frozen(eq=False, kw_only=True)
+@frozen(eq=False)
 class StepPlanner:
     """Plans the forwards of a model in torch's own operations.
 
@@ -165,33 +158,24 @@ class StepPlanner:
     config: ModelConfig
     rope_table: Tensor
 
-    @classmethod
-    def of(
-        cls, config: ModelConfig, max_model_len: int, dtype: torch.dtype, device: torch.device
-    ) -> "StepPlanner":
-        """Of a model with so many positions, whose weights are of this dtype on this device."""
-        return cls(config=config, rope_table=config.rope.table(max_model_len).to(device, dtype))
-
     def new_cache(self, num_layers: int, num_slots: int, max_len: int) -> KVCache:
         """Room for max_len positions, or a few more, in each of num_slots slots."""
         shape, table = (2 * self.config.num_kv_heads, self.config.head_dim), self.rope_table
         return KVCache.allocate([shape] * num_layers, num_slots, max_len, table.dtype, table.device)
 
-    def plan(self, places: Places, cache: KVCache) -> AttendInSteps:
+    def plan(self, places: Places) -> AttendInSteps:
         """A forward of the tokens at these places."""
-        positions = places.positions
         flash = self.rope_table.is_cuda and self.rope_table.dtype != torch.float32
-        rotation = self.rope_table.index_select(0, positions.flatten())
+        rotation = self.rope_table.index_select(0, places.positions.flatten())
         cos, signed_sin = rotation.unsqueeze(2).unbind(1)
         return AttendInSteps(
             places=places,
             cos=cos,
             signed_sin=signed_sin,
-            rows=places.rows(cache.max_len),
             biases={}
             if flash
             else {window: self._bias(places, window) for window in set(self.config.windows)},
-            spans=Spans.of(positions, places.slot_ids, cache.max_len) if flash else None,
+            spans=Spans.of(places) if flash else None,
         )
 
     def _bias(self, places: Places, window: int | None) -> Tensor:

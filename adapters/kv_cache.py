@@ -7,6 +7,7 @@ are compiled anew, and attention that copies slots is slower.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from attrs import frozen
@@ -90,7 +91,7 @@ def _check_values(name: str, values: Tensor, limit: int) -> int:
     return highest
 
 
-@frozen(eq=False, kw_only=True)
+@frozen(eq=False)
 class Places:
     """The slots and positions of a forward.
 
@@ -98,11 +99,13 @@ class Places:
         positions: [num_reqs, num_tokens] int64.
         slot_ids: [num_reqs] int64.
         num_positions: how many positions of them are read.
+        max_len: how many positions a slot has.
     """
 
     positions: Tensor
     slot_ids: Tensor
     num_positions: int
+    max_len: int
 
     @classmethod
     def of(
@@ -142,11 +145,13 @@ class Places:
             positions=positions,
             slot_ids=slot_ids,
             num_positions=_num_positions(positions, limit, max_position),
+            max_len=cache.max_len,
         )
 
-    def rows(self, max_len: int) -> Tensor:
+    @cached_property
+    def rows(self) -> Tensor:
         """Which row of a layer's cache each token has: [num_reqs * num_tokens] int64."""
-        return torch.add(self.positions, self.slot_ids[:, None], alpha=max_len).flatten()
+        return torch.add(self.positions, self.slot_ids[:, None], alpha=self.max_len).flatten()
 
     def bias(self, window: int | None, dtype: torch.dtype) -> Tensor:
         """What is added to scores: 0 where a token may look, -inf elsewhere.

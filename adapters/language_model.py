@@ -54,7 +54,9 @@ class TransformerModel:
     dtype: torch.dtype = derived(lambda model: model.embedding.dtype)
     device: torch.device = derived(lambda model: model.embedding.device)
     planner: StepPlanner = derived(
-        lambda model: StepPlanner.of(model.config, model.max_model_len, model.dtype, model.device)
+        lambda model: StepPlanner(
+            model.config, model.config.rope.table(model.max_model_len).to(model.embedding)
+        )
     )
     _kernels: "FewTokens | None" = derived(
         lambda model: choose_kernels(model.wanted_forward, model.decoder, model.planner.rope_table)
@@ -117,7 +119,7 @@ class TransformerModel:
         kernels = self._kernels
         attend = None if kernels is None else kernels.attention_at(positions, places.slot_ids)
         if attend is None:
-            attend = self.planner.plan(places, cache)
+            attend = self.planner.plan(places)
         if kernels is not None and positions.numel() <= kernels.most_tokens:
             return kernels.forward(token_ids, attend, cache, last_only=last_only, taps=taps)
         return self.decoder(token_ids, attend, cache, last_only=last_only, taps=taps)

@@ -69,7 +69,7 @@ class EagleLayer:
         self, features: Tensor, embedded: Tensor, places: Places, cache: KVCache
     ) -> Tensor:
         """See `HeadLayer`."""
-        attend, (layer_cache,) = self.planner.plan(places, cache), cache.layers
+        attend, (layer_cache,) = self.planner.plan(places), cache.layers
         seen, residual = self.mix(features.flatten(0, 1), embedded.flatten(0, 1))
         hidden = residual + self.attention(seen, attend, layer_cache)
         hidden = hidden + self.mlp(self.mlp_norm(hidden))

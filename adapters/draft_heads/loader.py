@@ -222,7 +222,9 @@ def _layer(
         mlp_norm=read.norm(prefix + _MLP_NORM),
         mlp=read.mlp(prefix + "mlp."),
         output_norm=output_norm,
-        planner=StepPlanner.of(read.config, target.max_model_len, target.dtype, target.device),
+        planner=StepPlanner(
+            read.config, read.config.rope.table(target.max_model_len).to(target.embedding)
+        ),
     )
 
 

@@ -40,7 +40,6 @@ class StepCache(Cache):  # type: ignore[misc]  # transformers is not typed
             zip(shapes, zip(cache.layers[::2], cache.layers[1::2], strict=True), strict=True)
         )
         self.places = places
-        self.rows = places.rows(cache.max_len)
 
     def update(
         self,
@@ -55,7 +54,7 @@ class StepCache(Cache):  # type: ignore[misc]  # transformers is not typed
         return self._exchange(keys, key_states), self._exchange(values, value_states)
 
     def _exchange(self, memory: Tensor, states: Tensor) -> Tensor:
-        memory.flatten(0, 1).index_copy_(0, self.rows, states.transpose(1, 2).flatten(0, 1))
+        memory.flatten(0, 1).index_copy_(0, self.places.rows, states.transpose(1, 2).flatten(0, 1))
         return memory[self.places.slot_ids, : self.places.num_positions].transpose(1, 2)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002

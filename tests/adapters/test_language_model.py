@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from acceptor.adapters import KVCache, TransformerModel, kv_cache, load_model
 from acceptor.adapters.attention import FEW_TOKENS, Spans
+from acceptor.adapters.kv_cache import Places
 from acceptor.adapters.random_weights import random_model
 from acceptor.core import InvalidInputError
 
@@ -178,7 +179,7 @@ def test_a_query_sees_its_slot_up_to_its_position(
 ) -> None:
     starts = [data.draw(st.integers(0, MAX_LEN - num_tokens)) for _ in slot_ids]
     positions = torch.tensor(starts)[:, None] + torch.arange(num_tokens)
-    seen = seen_keys(Spans.of(positions, torch.tensor(slot_ids), MAX_LEN))
+    seen = seen_keys(positions, slot_ids)
     expected = [
         (slot * MAX_LEN, position + 1)
         for slot, row in zip(slot_ids, positions.tolist(), strict=True)
@@ -189,13 +190,14 @@ def test_a_query_sees_its_slot_up_to_its_position(
 
 def test_few_tokens_need_not_follow_each_other() -> None:
     positions = torch.tensor([[0, 0], [48, 49], [49, 49]])
-    seen = seen_keys(Spans.of(positions, torch.tensor([2, 0, 1]), MAX_LEN))
+    seen = seen_keys(positions, [2, 0, 1])
     assert seen == [(100, 1), (100, 1), (0, 49), (0, 50), (50, 50), (50, 50)]
 
 
-def seen_keys(spans: Spans) -> list[tuple[int, int]]:
+def seen_keys(positions: torch.Tensor, slot_ids: list[int]) -> list[tuple[int, int]]:
     """For every query the first row of the cache that it sees, and how many."""
-    seen = []
+    slots = torch.tensor(slot_ids)
+    spans, seen = Spans.of(Places(positions, slots, num_positions=MAX_LEN, max_len=MAX_LEN)), []
     bounds = spans.query_starts.tolist()
     rows = zip(bounds, bounds[1:], spans.key_starts.tolist(), spans.num_keys.tolist(), strict=False)
     for first, end, key_start, num_keys in rows:

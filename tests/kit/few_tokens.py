@@ -128,7 +128,7 @@ def difference(
         if attends is None:
             limits = model.vocab_size, MAX_LEN
             places = Places.of(token_ids, positions, slot_ids, caches[1], limits, MAX_LEN - 1)
-            attends = model.planner.plan(places, caches[1])
+            attends = model.planner.plan(places)
         got = kernels.forward(token_ids, attends, caches[1], **how)
         worst = 0.0
         for one, other in zip((want.logits, *want.hidden), (got.logits, *got.hidden), strict=True):
