@@ -6,29 +6,18 @@ Works for tensors of any device, so that a host build can be run with the same a
 from typing import Any
 
 import torch
-from attrs import asdict, evolve
-from torch import Tensor
+from attrs import asdict
 
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.call_memory import check_fits
 from ...core.errors import UnavailableError
-from ...core.output import Status
 from ...core.policies import Block, Fly, Policy, Strict, Synthetic, Typical
-from ...core.randomness import Stream
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
+from ..step import Step, step_of
 from .job import Fields, Job
 from .layout import Extent
 from .params import MAX_RATES
-from .variant import (
-    ANY_CHANGE,
-    LOGIT_TYPES,
-    LOSSY,
-    MASKS,
-    NO_CHANGE,
-    POLICIES,
-    Variant,
-    policy_number,
-)
+from .variant import ANY_CHANGE, LOGIT_TYPES, LOSSY, MASKS, NO_CHANGE, Variant, policy_number
 
 MOST_NAMED = 32
 """Biases that a warp looks for in each block; for more, ids are marked before rows are read."""
@@ -45,49 +34,30 @@ def job_of(
         InvalidInputError: the parameters are not for this batch.
         UnavailableError: the kernels lack the policy, or the draft is longer than they can judge.
     """
-    if isinstance(batch, VerifyBatch):
-        assert policy is not None
-        return _verify_job(batch, params, policy)
-    return _sample_job(batch, params)
-
-
-def _verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> Job:
     check_fits(batch, params)
-    number, target = policy_number(policy), params.target
-    logits, drafts, draft_logits = batch.target_logits, batch.draft_token_ids, batch.draft_logits
-    if batch.max_spec_len > MAX_RATES:
+    step = step_of(batch, params, policy)
+    number, policy, draft_logits = policy_number(step.policy), step.policy, step.draft_logits
+    if step.num_drafts > MAX_RATES:
         raise UnavailableError(
             f"draft_token_ids.shape[1]: backend cupy verifies at most {MAX_RATES} draft tokens, "
-            f"got {batch.max_spec_len}"
+            f"got {step.num_drafts}"
         )
-    if target.all_greedy and policy.greedy_is_strict:
-        number = POLICIES.index(Strict)
-    is_greedy = params.draft.all_greedy or target.all_greedy
-    if is_greedy or not policy.uses_draft_probs or batch.max_spec_len == 0:
-        draft_logits = None
-    extent = Extent(
-        num_reqs=batch.num_reqs,
-        max_spec_len=batch.max_spec_len,
-        vocab_size=batch.vocab_size,
-        draft_vocab_size=0 if draft_logits is None else draft_logits.shape[-1],
-        sums_each=2 if POLICIES[number] in LOSSY else int(POLICIES[number] is Block),
-        greedy=target.all_greedy and POLICIES[number] is Strict,
-        filtered=_has_filters(target) or (draft_logits is not None and _has_filters(params.draft)),
-        marked=_is_marked(params),
-    )
-    variant = Variant.of(logits, draft_logits, _change(batch, params))
+    extent = _extent(batch, step)
+    variant = Variant.of(step.logits, draft_logits, _change(batch, step.params))
     tells_entropies = not extent.filtered and variant.change == NO_CHANGE
-    fields = _fields(batch, params, target, logits, extent)
-    fields |= {
+    fields = _fields(batch, step, extent) | {
         "policy": number,
-        "ends_early": POLICIES[number] is Strict,
-        "tells_entropies": POLICIES[number] is Typical and tells_entropies,
-        "draft_step": drafts.stride(1) * drafts.itemsize,
-        "stream": Stream.TARGET,
-        "invalid_status": Status.TARGET_LOGITS_INVALID,
-        **_recipe("draft", params.draft),
+        "ends_early": type(policy) is Strict,
+        "tells_entropies": type(policy) is Typical and tells_entropies,
+        "stream": step.stream,
+        "draft_index": step.draft_index,
+        "invalid_status": step.invalid,
         **_numbers(policy),
     }
+    if isinstance(batch, VerifyBatch):
+        drafts = batch.draft_token_ids
+        fields |= {"draft_step": drafts.stride(1) * drafts.itemsize}
+        fields |= _recipe("draft", params.draft)
     if draft_logits is not None:
         slot, row, _ = draft_logits.stride()
         fields |= {
@@ -99,30 +69,20 @@ def _verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
     return Job(variant, extent, fields)
 
 
-def _sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
-    """A strict verification without a draft."""
-    check_fits(batch, params)
-    recipe, flawed = params.target, Status.TARGET_LOGITS_INVALID
-    if batch.draft_index is not None:
-        recipe, flawed = params.draft, Status.DRAFT_LOGITS_INVALID
-        params = evolve(params, bias=None, penalties=None, num_logprobs=None)
-    extent = Extent(
+def _extent(batch: VerifyBatch | SampleBatch, step: Step) -> Extent:
+    target, draft_logits, kind = step.params.target, step.draft_logits, type(step.policy)
+    is_mapped = isinstance(batch, SampleBatch) and batch.draft_to_target is not None
+    reads_draft = draft_logits is not None
+    return Extent(
         num_reqs=batch.num_reqs,
-        max_spec_len=0,
+        max_spec_len=step.num_drafts,
         vocab_size=batch.vocab_size,
-        greedy=recipe.all_greedy and batch.draft_to_target is None,
-        filtered=_has_filters(recipe),
-        marked=_is_marked(params),
+        draft_vocab_size=0 if draft_logits is None else draft_logits.shape[-1],
+        sums_each=2 if kind in LOSSY else int(kind is Block),
+        greedy=target.all_greedy and kind is Strict and not is_mapped,
+        filtered=_has_filters(target) or (reads_draft and _has_filters(step.params.draft)),
+        marked=_is_marked(step.params),
     )
-    fields = _fields(batch, params, recipe, batch.logits, extent)
-    fields |= {
-        "policy": POLICIES.index(Strict),
-        "ends_early": True,
-        "stream": batch.stream,
-        "draft_index": 0 if batch.stream is Stream.TARGET else batch.draft_index or 0,
-        "invalid_status": flawed,
-    }
-    return Job(Variant.of(batch.logits, None, _change(batch, params)), extent, fields)
 
 
 def _has_filters(recipe: RecipeTensors) -> bool:
@@ -140,15 +100,10 @@ def _change(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> int:
     return NO_CHANGE if batch.allowed_tokens is None else MASKS
 
 
-def _fields(
-    batch: VerifyBatch | SampleBatch,
-    params: SamplingTensors,
-    recipe: RecipeTensors,
-    logits: Tensor,
-    extent: Extent,
-) -> Fields:
+def _fields(batch: VerifyBatch | SampleBatch, step: Step, extent: Extent) -> Fields:
     """What any call is told."""
     sizes = ("num_reqs", "max_spec_len", "vocab_size", "draft_vocab_size", "filtered")
+    params, logits = step.params, step.logits
     return {
         **{size: getattr(extent, size) for size in sizes},
         "dense": False,
@@ -158,7 +113,7 @@ def _fields(
         "seeds": params.seeds.data_ptr(),
         "processed": params.logprobs_processed.data_ptr(),
         **_integers(batch, params),
-        **_recipe("target", recipe),
+        **_recipe("target", params.target),
         **_changes(batch, params),
     }
 

@@ -1,5 +1,6 @@
 """What kernels are given: one tuple of groups. A field that is None is compiled away."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import triton
@@ -14,6 +15,7 @@ class TargetRows(NamedTuple):
     vocab_size: Any
     cu_num_logits: Any
     """None when every request owns one row."""
+    starts_step: Any
     inverse_map: Any
     """[vocab_size] int32, the column of each token id or -1; None when columns are token ids."""
 
@@ -24,6 +26,7 @@ class Masks(NamedTuple):
     words: Any
     stride: Any
     rows: Any
+    rows_step: Any
 
 
 class DraftRows(NamedTuple):
@@ -38,16 +41,27 @@ class DraftRows(NamedTuple):
 
 
 class Requests(NamedTuple):
-    """What belongs to each request."""
+    """What belongs to each request, and the strides that it lies at."""
 
     draft_token_ids: Any
     draft_stride: Any
+    draft_step: Any
     positions: Any
+    positions_step: Any
     slot_ids: Any
+    slots_step: Any
+
+
+class Entries(NamedTuple):
+    """What belongs to each entry of the parameters, besides what others here hold."""
+
+    seeds: Any
+    processed: Any
+    """[num_reqs] bool, whether logprobs are of a request's law; else they are of raw logits."""
 
 
 class RecipeArguments(NamedTuple):
-    """Each request's recipe, see `RecipeTensors`; None when nobody uses it."""
+    """Each request's recipe, see `RecipeTensors`."""
 
     entries: Any
     """[num_reqs] int, each request's entry of all parameters; None for its own number."""
@@ -88,16 +102,16 @@ class Leniency(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """The workspace, see `workspace`."""
+    """The workspace in its order, see `workspace`."""
 
-    arrivals: Any
-    """[num_reqs] int32, programs that are through with a request; zero between calls."""
     counters: Any
     """[4] int32, see `queue`; zero between calls."""
+    arrivals: Any
+    """[num_reqs] int32, programs that are through with a request; zero between calls."""
     sums: Any
     """[num_reqs, num_drafts, 3] int64, what rows sum up to, in units; zero between calls."""
     seen: Any
-    """[num_reqs, num_blocks * 64] uint8, bits of tokens that requests have seen, see `seen`."""
+    """[num_reqs, num_blocks * 64] uint8, a bit of each token that a request has seen."""
     records: Any
     """[num_reqs * num_rows, words], see `record`."""
     raw: Any
@@ -122,9 +136,8 @@ class Outputs(NamedTuple):
 
 
 class LogprobOutputs(NamedTuple):
-    """Where logprobs go, see `Logprobs`, and which law each request wants them of."""
+    """Where logprobs go, see `Logprobs`."""
 
-    processed: Any
     emitted: Any
     top_token_ids: Any
     top: Any
@@ -163,24 +176,33 @@ class Variant(NamedTuple):
 
 
 class Call(NamedTuple):
-    """All that a kernel is given."""
+    """All that a kernel is given: by a batch, parameters, an output, a workspace and a plan."""
 
     target: TargetRows
-    masks: Masks
     draft: DraftRows
+    masks: Masks
     requests: Requests
     counts: Counts
-    seeds: Any
+    entries: Entries
     adjust: Adjustments
     target_recipe: RecipeArguments
     draft_recipe: RecipeArguments
-    leniency: Leniency
-    scratch: Scratch
     outputs: Outputs
     logprobs: LogprobOutputs
+    scratch: Scratch
+    leniency: Leniency
     stream: Any
     draft_index: Any
     variant: Variant
+
+    @classmethod
+    def of(cls, values: Iterable[Any]) -> "Call":
+        """A call of plain tuples."""
+        kinds = cls.__annotations__.values()
+        return cls._make(
+            kind._make(value) if isinstance(value, tuple) else value
+            for kind, value in zip(kinds, values, strict=True)
+        )
 
 
 @triton.jit
@@ -190,34 +212,5 @@ def opened(call, BODY: tl.constexpr, rest):
     Triton 3.6 does not carry constants that lie in a tuple beside other values through a loop,
     and every integer that is 1 is one, unless it was given a name inside the kernel.
     """
-    target = TargetRows(*call.target)
-    masks = Masks(*call.masks)
-    draft = DraftRows(*call.draft)
-    requests = Requests(*call.requests)
-    counts = Counts(*call.counts)
-    adjust = Adjustments(*call.adjust)
-    leniency = Leniency(*call.leniency)
-    scratch = Scratch(*call.scratch)
-    stream = call.stream
-    draft_index = call.draft_index
-    BODY(
-        Call(
-            target,
-            masks,
-            draft,
-            requests,
-            counts,
-            call.seeds,
-            adjust,
-            call.target_recipe,
-            call.draft_recipe,
-            leniency,
-            scratch,
-            call.outputs,
-            call.logprobs,
-            stream,
-            draft_index,
-            call.variant,
-        ),
-        *rest,
-    )
+    values = call[:-1]
+    BODY(Call(*values, call.variant), *rest)  # type: ignore[call-arg]

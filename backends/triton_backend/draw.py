@@ -97,18 +97,10 @@ def certain_token(call, row, draw, drafted):
     token = row.place * 0 - 1
     attempt = row.place * 0
     while (token < 0) & (attempt < 3):
-        again = Draw(
-            draw.law,
-            draw.draft_law,
-            draw.subtracts & (attempt == 0),
-            tl.where(attempt == 0, draw.log_product, 0.0),
-            tl.where(attempt == 0, draw.excluded, tl.where(attempt == 1, drafted, -1)),
-            draw.greedy,
-            draw.seed,
-            draw.position,
-            draw.stream,
-            draw.draft_index,
-        )
+        subtracts = draw.subtracts & (attempt == 0)
+        log_product = tl.where(attempt == 0, draw.log_product, 0.0)
+        excluded = tl.where(attempt == 0, draw.excluded, tl.where(attempt == 1, drafted, -1))
+        again = Draw(draw.law, draw.draft_law, subtracts, log_product, excluded, *draw[5:])
         token = drawn_token(call, row, again)
         attempt += 1
     return token

@@ -1,11 +1,14 @@
 """From batches, parameters and outputs to the groups that kernels are given.
 
-What stands for a tensor is the caller's choice: the tensor, its address, or what is fixed about it.
+Each gives those fields of a `Call` that follow each other there, and its part of the call's kind:
+all that Triton looks for, and that checks and plan depend on. That is asked of it once, as none of
+them can change.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from attrs import frozen
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
@@ -14,172 +17,156 @@ from ...core.output import SampleOutput, VerifyOutput
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from .arguments import (
     Adjustments,
-    Call,
     Counts,
     DraftRows,
+    Entries,
     LogprobOutputs,
     Masks,
     Outputs,
     RecipeArguments,
     Requests,
-    Scratch,
     TargetRows,
 )
 from .plan import Plan
 
-Leaf = Callable[[Tensor | None], Any]
+Groups = tuple[Any, ...]
 
-NO_MASKS = Masks(None, 0, None)
+NO_MASKS = Masks(None, 0, None, 0)
 NO_DRAFT = DraftRows(None, 0, 0, 0, None)
 NO_COUNTS = Counts(None, None, 0)
 NO_ADJUSTMENTS = Adjustments(None, None, 0, None, None, None)
 
 
-class BatchGroups(NamedTuple):
-    """What a batch contributes to a `Call`."""
+@frozen(cache_hash=True)
+class Kind:
+    """All that checks, plan and kernels of a call depend on in a part of it, addresses aside."""
 
-    target: TargetRows
-    masks: Masks
-    draft: DraftRows
-    requests: Requests
-    counts: Counts
+    facts: tuple[object, ...]
 
 
-class ParamsGroups(NamedTuple):
-    """What parameters contribute."""
+class Part(NamedTuple):
+    """A batch, parameters or an output: its kind, and its groups by tensor and by address."""
 
-    seeds: Any
-    adjust: Adjustments
-    target_recipe: RecipeArguments
-    draft_recipe: RecipeArguments
-    processed: Any
+    kind: Kind
+    groups: Groups
+    addresses: Groups
 
-
-class OutputGroups(NamedTuple):
-    """What an output contributes."""
-
-    outputs: Outputs
-    emitted: Any
-    top_token_ids: Any
-    top: Any
-
-
-def address_of(tensor: Tensor | None) -> Any:
-    """Where a tensor lies."""
-    return None if tensor is None else tensor.data_ptr()
+    @classmethod
+    def of(cls, *groups: Groups, facts: tuple[object, ...]) -> "Part":
+        """What these groups make up, and facts that they do not tell."""
+        kinds = [
+            kind_of(one) if isinstance(one, Tensor) else one for group in groups for one in group
+        ]
+        # Triton takes plain tuples apart three times as fast as named ones.
+        addresses = [
+            tuple([one.data_ptr() if isinstance(one, Tensor) else one for one in group])
+            for group in groups
+        ]
+        return cls(Kind((*facts, *kinds)), groups, tuple(addresses))
 
 
-def tensor_itself(tensor: Tensor | None) -> Any:
-    """The tensor."""
-    return tensor
-
-
-def kind_of(tensor: Tensor | None) -> Any:
+def kind_of(tensor: Tensor) -> tuple[object, ...]:
     """All that kernels are compiled for in a tensor."""
-    if tensor is None:
-        return None
     return tensor.dtype, tensor.get_device(), tensor.data_ptr() % WORKSPACE_ALIGNMENT
 
 
-def batch_groups(batch: VerifyBatch | SampleBatch, leaf: Leaf) -> BatchGroups:
+def batch_part(batch: VerifyBatch | SampleBatch) -> Part:
     """Of a batch; its map of ids is inverted elsewhere."""
-    counts = NO_COUNTS
+    counts, masks, words = NO_COUNTS, NO_MASKS, batch.allowed_tokens
     if batch.token_counts is not None:
-        mask, output = batch.token_counts.prompt_mask, batch.token_counts.output_counts
-        counts = Counts(leaf(mask), leaf(output), mask.shape[1])
-    masks, words = NO_MASKS, batch.allowed_tokens
+        mask = batch.token_counts.prompt_mask
+        counts = Counts(mask, batch.token_counts.output_counts, mask.shape[1])
     if words is not None:
-        masks = Masks(leaf(words), words.stride(0), leaf(batch.allowed_rows))
-    slots, positions = leaf(batch.slot_ids), leaf(batch.positions)
+        masks = Masks(words, words.stride(0), *_strided(batch.allowed_rows))
+    positions, slots = _strided(batch.positions), _strided(batch.slot_ids)
+    # Rows behind those of its requests do not matter.
+    facts: tuple[object, ...] = batch.num_reqs, batch.draft_to_target is None
     if isinstance(batch, SampleBatch):
-        logits = batch.logits
-        rows = TargetRows(leaf(logits), logits.stride(0), batch.vocab_size, None, None)
-        return BatchGroups(rows, masks, NO_DRAFT, Requests(None, 0, positions, slots), counts)
-    logits, draft_logits, draft_ids = batch.target_logits, batch.draft_logits, batch.draft_token_ids
-    starts = leaf(batch.cu_num_logits)
-    rows = TargetRows(leaf(logits), logits.stride(0), batch.vocab_size, starts, None)
-    draft = NO_DRAFT
+        logits, vocab_size = batch.logits, batch.vocab_size
+        rows = TargetRows(logits, logits.stride(0), vocab_size, None, 0, None)
+        requests = Requests(None, 0, 0, *positions, *slots)
+        facts += batch.draft_index, batch.draft_stream
+        return Part.of(rows, NO_DRAFT, masks, requests, counts, facts=facts)
+    logits, starts, drafts = batch.target_logits, batch.cu_num_logits, batch.draft_token_ids
+    rows = TargetRows(logits, logits.stride(0), batch.vocab_size, *_strided(starts), None)
+    draft, draft_logits = NO_DRAFT, batch.draft_logits
     if draft_logits is not None:
         slot_stride, row_stride, _ = draft_logits.stride()
-        width = draft_logits.shape[2]
-        draft = DraftRows(leaf(draft_logits), slot_stride, row_stride, width, None)
-    requests = Requests(leaf(draft_ids), draft_ids.stride(0), positions, slots)
-    return BatchGroups(rows, masks, draft, requests, counts)
+        draft = DraftRows(draft_logits, slot_stride, row_stride, draft_logits.shape[2], None)
+    requests = Requests(drafts, drafts.stride(0), drafts.stride(1), *positions, *slots)
+    return Part.of(rows, draft, masks, requests, counts, facts=(*facts, batch.max_spec_len))
 
 
-def params_groups(params: SamplingTensors, leaf: Leaf) -> ParamsGroups:
+def params_part(params: SamplingTensors) -> Part:
     """Of parameters."""
-    bias, penalties = params.bias, params.penalties
-    return ParamsGroups(
-        leaf(params.seeds),
-        Adjustments(
-            bias_ids=leaf(None if bias is None else bias.token_ids),
-            bias_values=leaf(None if bias is None else bias.values),
-            bias_width=0 if bias is None else bias.token_ids.shape[1],
-            repetition=leaf(None if penalties is None else penalties.repetition),
-            presence=leaf(None if penalties is None else penalties.presence),
-            frequency=leaf(None if penalties is None else penalties.frequency),
-        ),
-        _recipe(params.target, params.slot_ids, leaf),
-        _recipe(params.draft, params.slot_ids, leaf),
-        leaf(None if params.num_logprobs is None else params.logprobs_processed),
+    adjust, bias = NO_ADJUSTMENTS, params.bias
+    if bias is not None:
+        adjust = Adjustments(bias.token_ids, bias.values, bias.token_ids.shape[1], None, None, None)
+    penalties = _by_name(Adjustments._fields[3:], params.penalties)
+    processed = None if params.num_logprobs is None else params.logprobs_processed
+    recipes = _recipe(params.target, params.slot_ids), _recipe(params.draft, params.slot_ids)
+    return Part.of(
+        Entries(params.seeds, processed),
+        Adjustments(*adjust[:3], *penalties),
+        *recipes,
+        facts=(*_facts(params), params.num_logprobs),
     )
 
 
-def output_groups(out: VerifyOutput | SampleOutput, leaf: Leaf) -> OutputGroups:
+def drafting_part(params: SamplingTensors) -> Part:
+    """Of parameters of a draft draw, which is one of a target that has the draft's recipe."""
+    recipe = _recipe(params.draft, params.slot_ids)
+    entries = Entries(params.seeds, None)
+    return Part.of(entries, NO_ADJUSTMENTS, recipe, recipe, facts=_facts(params))
+
+
+def output_part(out: VerifyOutput | SampleOutput) -> Part:
     """Of an output."""
-    num_accepted = total_variation = None
-    if isinstance(out, VerifyOutput):
-        num_accepted, total_variation = out.num_accepted, out.total_variation
-    logprobs = out.logprobs
-    return OutputGroups(
-        Outputs(leaf(out.token_ids), leaf(num_accepted), leaf(out.status), leaf(total_variation)),
-        leaf(None if logprobs is None else logprobs.emitted),
-        leaf(None if logprobs is None else logprobs.top_token_ids),
-        leaf(None if logprobs is None else logprobs.top),
+    groups = (
+        Outputs(*_by_name(Outputs._fields, out)),
+        LogprobOutputs(*_by_name(LogprobOutputs._fields, out.logprobs)),
     )
+    tensors = [tensor for group in groups for tensor in group if tensor is not None]
+    return Part.of(*groups, facts=tuple([(one.shape, one.stride()) for one in tensors]))
 
 
 def make_call(
-    plan: Plan,
-    batch: BatchGroups,
-    params: ParamsGroups,
-    out: OutputGroups,
-    scratch: Scratch,
-    inverse_map: Any,
-) -> Call:
-    """All that kernels are given."""
-    target, draft = batch.target, batch.draft if plan.reads_draft else NO_DRAFT
-    for_draft = plan.draws_draft
+    plan: Plan, groups: Iterable[Groups], workspace: Tensor | int, inverse_map: Tensor | None
+) -> Groups:
+    """A `Call` from the groups of a batch, parameters and an output.
+
+    By addresses if the workspace is one, as Triton takes plain tuples apart three times as fast as
+    named ones.
+    """
+    (target, draft, *others), *rest = groups
+    if not plan.reads_draft:
+        draft = NO_DRAFT
     if inverse_map is not None:
+        inverse = inverse_map.data_ptr() if isinstance(workspace, int) else inverse_map
         if plan.reads_draft:
-            draft = draft._replace(inverse_map=inverse_map)
+            draft = (*draft[:-1], inverse)
         else:
-            target = target._replace(inverse_map=inverse_map)
-    return Call(
-        target,
-        batch.masks,
-        draft,
-        batch.requests,
-        batch.counts if params.adjust.repetition is not None else NO_COUNTS,
-        params.seeds,
-        NO_ADJUSTMENTS if for_draft else params.adjust,
-        params.draft_recipe if for_draft else params.target_recipe,
-        params.draft_recipe,
-        plan.leniency,
-        scratch,
-        out.outputs,
-        LogprobOutputs(params.processed, out.emitted, out.top_token_ids, out.top),
-        *plan.noise,
-        plan.constants,
-    )
+            target = (*target[:-1], inverse)
+    of_params, of_out = rest
+    scratch = plan.layout.scratch(workspace)
+    return target, draft, *others, *of_params, *of_out, scratch, *plan.fixed
 
 
-def _recipe(recipe: RecipeTensors, slot_ids: Tensor | None, leaf: Leaf) -> RecipeArguments:
-    return RecipeArguments(
-        entries=leaf(slot_ids),
-        temperature=leaf(recipe.temperature),
-        min_p=leaf(recipe.min_p if recipe.any_min_p else None),
-        top_k=leaf(recipe.top_k if recipe.any_top_k else None),
-        top_p=leaf(recipe.top_p if recipe.any_top_p else None),
-    )
+def _facts(params: SamplingTensors) -> tuple[object, ...]:
+    recipes = params.target, params.draft
+    return params.num_reqs, *[
+        (recipe.all_greedy, recipe.any_min_p or recipe.any_top_k, recipe.any_top_p)
+        for recipe in recipes
+    ]
+
+
+def _by_name(names: Sequence[str], owner: object) -> list[Any]:
+    return [getattr(owner, name, None) for name in names]
+
+
+def _strided(integers: Tensor | None) -> tuple[Tensor | None, int]:
+    return integers, 0 if integers is None else integers.stride(0)
+
+
+def _recipe(recipe: RecipeTensors, slot_ids: Tensor | None) -> RecipeArguments:
+    return RecipeArguments(slot_ids, recipe.temperature, recipe.min_p, recipe.top_k, recipe.top_p)

@@ -1,23 +1,31 @@
 """Launches, in order; shapes alone decide how many programs there are."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from ...core.errors import UnavailableError
 from .accept import ENTROPY, MOVED, SURVIVED
-from .arguments import Call
 from .block import block_kernel
 from .decide import decide_kernel
 from .logprobs import logprobs_kernel
 from .plan import Plan
-from .seen import seen_kernel
-from .statistics import statistics_kernel
+from .statistics import seen_kernel, statistics_kernel
 from .sums import sums_kernel
 from .thresholds.counted import counts_kernel
 from .thresholds.settled import thresholds_kernel
 
 Launcher = Callable[..., Any]
 """Called with a kernel, its grid, its arguments, and options of Triton's by name."""
+
+
+class Launch(NamedTuple):
+    """A kernel, its programs, what these are given behind the call, and options of Triton's."""
+
+    kernel: Any
+    num_programs: int
+    rest: tuple[int, ...]
+    options: dict[str, Any]
+
 
 TILE = 4
 """Blocks that are read at once: two warps of 16-byte loads, four in flight for each thread."""
@@ -67,101 +75,77 @@ def start(kernel: Any, grid: tuple[int, ...], *args: object, **options: object) 
         ) from error
 
 
-def launch_all(plan: Plan, call: Call, num_processors: int, launch: Launcher) -> None:
-    """Launch every kernel of a plan, on a device of so many multiprocessors."""
-    if plan.layout.num_reqs:
-        launch_statistics(plan, call, num_processors, launch)
-        launch_decisions(plan, call, num_processors, launch)
+def launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
+    """All of a call."""
+    yield from statistics_launches(plan, num_processors)
+    yield from decision_launches(plan, num_processors)
 
 
-def launch_statistics(plan: Plan, call: Call, num_processors: int, launch: Launcher) -> None:
+def statistics_launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
     """Stage 1: afterwards the records hold the block statistics of every row."""
     layout, options = plan.layout, {"num_warps": READ_WARPS}
-    rows = layout.num_rows - plan.variant.num_drafts * (plan.variant.policy == "relaxed")
     if layout.has_penalties:
-        parts, tiles = _split(layout.num_reqs, layout.num_blocks, num_processors)
-        launch(seen_kernel, (layout.num_reqs * parts, 1, 1), call, parts, tiles, TILE)
-        options |= {"launch_pdl": True} if plan.variant.overlaps else {}
+        parts, rest = _split(layout.num_reqs, layout.num_blocks, num_processors)
+        yield Launch(seen_kernel, layout.num_reqs * parts, rest, {})
+        options |= _behind(plan)
     if plan.is_adjusted:
         options["num_warps"] = ADJUSTED_WARPS
-    elif call.masks.words is not None:
+    elif plan.is_masked:
         options["maxnreg"] = MASKED_REGISTERS
-    parts, tiles = _split(layout.num_reqs * rows, layout.num_blocks, num_processors)
-    launch(
-        statistics_kernel,
-        (layout.num_reqs * rows * parts, 1, 1),
-        call,
-        parts,
-        tiles,
-        TILE,
-        **options,
-    )
+    second = plan.variant.num_drafts * (plan.variant.policy == "relaxed")
+    rows = layout.num_rows - layout.num_reqs * second
+    parts, rest = _split(rows, layout.num_blocks, num_processors)
+    yield Launch(statistics_kernel, rows * parts, rest, options)
 
 
-def launch_decisions(plan: Plan, call: Call, num_processors: int, launch: Launcher) -> None:
+def decision_launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
     """All later stages, from block statistics, wherever these come from."""
-    layout, behind = plan.layout, {"launch_pdl": True} if plan.variant.overlaps else {}
+    layout, behind = plan.layout, _behind(plan)
     of_rows = {"num_warps": ROW_WARPS, **behind}
     if plan.reads_draft or plan.variant.filters:
         of_rows["maxnreg"] = ROW_REGISTERS
-    num_rows = layout.num_reqs * layout.num_rows
-    num_verdicts = layout.num_reqs * layout.num_verdicts
     if plan.variant.filters:
-        launch(thresholds_kernel, (num_rows, 1, 1), call, **of_rows)
-        tiles = num_rows * -(-layout.num_blocks // TILE)
+        yield Launch(thresholds_kernel, layout.num_rows, (), of_rows)
+        tiles = layout.num_rows * -(-layout.num_blocks // TILE)
         programs = min(num_processors * COUNTS_PER_PROCESSOR, tiles)
-        launch(
-            counts_kernel,
-            (programs, 1, 1),
-            call,
-            TILE,
-            num_warps=COUNT_WARPS,
-            maxnreg=COUNT_REGISTERS,
-            **behind,
-        )
-    if plan.variant.is_lossy:
-        _launch_sums(plan, call, num_processors, launch, behind)
-    launch(decide_kernel, (num_verdicts, 1, 1), call, **of_rows)
+        options = {"num_warps": COUNT_WARPS, "maxnreg": COUNT_REGISTERS, **behind}
+        yield Launch(counts_kernel, programs, (TILE,), options)
+    drafts = layout.num_verdicts - layout.num_reqs
+    parts, rest = _split(drafts, layout.num_blocks, num_processors)
+    options = {"num_warps": READ_WARPS, **behind}
+    for what in _sums_of(plan):
+        yield Launch(sums_kernel, drafts * parts, (*rest[:-1], what.value, TILE), options)
+    yield Launch(decide_kernel, layout.num_verdicts, (), of_rows)
     if plan.variant.policy == "block":
         steps = layout.num_reqs * max(plan.variant.num_drafts - 1, 1)
-        parts, tiles = _split(steps, layout.num_blocks, num_processors)
-        parts, tiles = (parts, tiles) if plan.reads_draft else (1, 0)
-        grid = (steps * parts, 1, 1)
-        launch(block_kernel, grid, call, parts, tiles, TILE, num_warps=ROW_WARPS, **behind)
+        parts, rest = 1, (1, 0, TILE)
+        if plan.reads_draft:
+            parts, rest = _split(steps, layout.num_blocks, num_processors)
+        yield Launch(block_kernel, steps * parts, rest, {"num_warps": ROW_WARPS, **behind})
     if layout.has_raw:
-        launch(logprobs_kernel, (num_verdicts, 1, 1), call, num_warps=ROW_WARPS)
+        yield Launch(logprobs_kernel, layout.num_verdicts, (), {"num_warps": ROW_WARPS})
 
 
-def _launch_sums(
-    plan: Plan, call: Call, num_processors: int, launch: Launcher, behind: dict[str, bool]
-) -> None:
-    rows = plan.layout.num_reqs * plan.variant.num_drafts
+def _behind(plan: Plan) -> dict[str, Any]:
+    return {"launch_pdl": True} if plan.variant.overlaps else {}
+
+
+def _sums_of(plan: Plan) -> list[Any]:
+    if not plan.variant.is_lossy:
+        return []
     wanted = [] if plan.variant.policy == "relaxed" else [ENTROPY]
     if plan.reads_draft:
-        all_survive = plan.variant.policy == "fly" and call.masks.words is None
+        all_survive = plan.variant.policy == "fly" and not plan.is_masked
         wanted += [MOVED] if all_survive else [SURVIVED, MOVED]
-    if rows:
-        parts, tiles = _split(rows, plan.layout.num_blocks, num_processors)
-        for what in wanted:
-            grid = (rows * parts, 1, 1)
-            launch(
-                sums_kernel,
-                grid,
-                call,
-                parts,
-                tiles,
-                what.value,
-                TILE,
-                num_warps=READ_WARPS,
-                **behind,
-            )
+    return wanted
 
 
-def _split(num_rows: int, num_blocks: int, num_processors: int) -> tuple[int, int]:
-    """Into how many parts each row is read, and how many tiles these have."""
+def _split(num_rows: int, num_blocks: int, num_processors: int) -> tuple[int, tuple[int, ...]]:
+    """Into how many parts each row is read, and what says so to a kernel."""
     wave = num_processors * PROGRAMS_PER_PROCESSOR
     # One wave, unless it would be one of few long programs, which end unevenly.
     programs = wave if num_rows <= wave // 4 else wave * WAVES
     tiles = -(-num_blocks // TILE)
-    tiles_per_part = -(-tiles // min(tiles, -(-programs // num_rows)))
-    return -(-tiles // tiles_per_part), tiles_per_part
+    tiles_per_part = -(-tiles // min(tiles, -(-programs // max(num_rows, 1))))
+    parts = -(-tiles // tiles_per_part)
+    return parts, (parts, tiles_per_part, TILE)

@@ -4,25 +4,14 @@ The most likely tokens are taken one after the other, each from the block with t
 left.
 """
 
-from typing import Any, NamedTuple
-
 import triton
 import triton.language as tl
 
 from .adjust import NOWHERE
 from .arguments import opened
-from .draw import lowest_argmax
 from .logits import BLOCK, NEVER, raw_logits, target_logits
-from .records import Law, blocks_of, law_of, load_blocks, raw_blocks_of, summed
+from .records import Law, blocks_of, law_of, load_blocks, log_probs, raw_blocks_of, summed
 from .rows import entry_of, open_row
-
-
-class View(NamedTuple):
-    """A row as its logprobs see it."""
-
-    row: Any
-    law: Any
-    processed: Any
 
 
 @triton.jit
@@ -46,29 +35,32 @@ def _write_logprobs(call):
         tl.store(call.logprobs.top_token_ids + out + ranks, -1, mask=ranks < TOP_N)
         tl.store(call.logprobs.top + out + ranks, NEVER, mask=ranks < TOP_N)
     else:
-        view, blocks = _view(call, row, place)
-        _token_id, logits = _block(call, view, token // BLOCK)
-        token_id = token // BLOCK * BLOCK + tl.arange(0, BLOCK)
+        law, processed, blocks = _law_of(call, row, place)
+        token_id, logits = _block(call, row, law, processed, token // BLOCK)
         logit = tl.max(tl.where(token_id == token, logits, NEVER), 0)
-        tl.store(call.logprobs.emitted + place, _log_prob(view, logit))
+        tl.store(call.logprobs.emitted + place, log_probs(logit, law))
         largest, _masses = load_blocks(call, blocks)
-        largest = tl.where(largest >= view.law.threshold, largest, NEVER)
-        last_logit = view.law.row_max * 0.0 + float("inf")
+        largest = tl.where(largest >= law.threshold, largest, NEVER)
+        block = tl.arange(0, call.variant.width)
+        is_left = block * BLOCK < call.target.vocab_size
+        last_logit = law.row_max * 0.0 + float("inf")
         last_id = token * 0 - 1
         for rank in range(TOP_N):
-            last_logit, last_id, largest = _next(call, view, largest, last_logit, last_id)
-            exists = last_id < call.target.vocab_size
-            tl.store(
-                call.logprobs.top_token_ids + out + rank, tl.where(exists, last_id, -1).to(tl.int64)
-            )
-            log_prob = tl.where(exists, _log_prob(view, last_logit), NEVER)
-            tl.store(call.logprobs.top + out + rank, log_prob)
+            highest = tl.max(tl.where(is_left, largest, NEVER), 0)
+            winner = tl.min(tl.where(is_left & (largest == highest), block, NOWHERE), 0)
+            token_id, logits = _block(call, row, law, processed, winner)
+            last_logit, last_id = _behind(call, logits, token_id, last_logit, last_id)
+            left, left_id = _behind(call, logits, token_id, last_logit, last_id)
+            largest = tl.where(block == winner, left, largest)
+            is_left = is_left & ((block != winner) | (left_id < NOWHERE))
+            tl.store(call.logprobs.top_token_ids + out + rank, last_id.to(tl.int64))
+            tl.store(call.logprobs.top + out + rank, log_probs(last_logit, law))
 
 
 @triton.jit
-def _view(call, row, place):
-    """The row as its request wants it, and where its block maxima are."""
-    processed = tl.load(call.logprobs.processed + entry_of(call, row.request)) != 0
+def _law_of(call, row, place):
+    """A row's law as its request wants it, whether processed, and where its block maxima are."""
+    processed = tl.load(call.entries.processed + entry_of(call, row.request)) != 0
     if processed:
         law, _usable = law_of(call, row)
         row_max = law.row_max
@@ -82,58 +74,28 @@ def _view(call, row, place):
         row_max, log_total = summed(largest, masses, 1.0)
         inverse = row_max * 0.0 + 1.0
         threshold = row_max * 0.0 + NEVER
-    return View(row, Law(row_max, log_total, inverse, threshold, processed), processed), blocks
+    return Law(row_max, log_total, inverse, threshold, processed), processed, blocks
 
 
 @triton.jit
-def _log_prob(view, logit):
-    return (logit - view.law.row_max) * view.law.inverse - view.law.log_total
-
-
-@triton.jit
-def _block(call, view, block):
+def _block(call, row, law, processed, block):
     """Token ids of one block and its logits as the logprobs see them: [BLOCK] each."""
     token_id = block * BLOCK + tl.arange(0, BLOCK)
-    if view.processed:
-        logits = target_logits(call, view.row, token_id)
+    if processed:
+        logits = target_logits(call, row, token_id)
     else:
-        logits = raw_logits(call, view.row, token_id)
-    return token_id, tl.where(logits >= view.law.threshold, logits, NEVER)
+        logits = raw_logits(call, row, token_id)
+    return token_id, tl.where(logits >= law.threshold, logits, NEVER)
 
 
 @triton.jit
-def _next(call, view, largest, last_logit, last_id):
-    """The token behind another in the order of logprobs: its logit, its id, the maxima left.
+def _behind(call, logits, token_id, last_logit, last_id):
+    """The token of a block behind another one in the order of logprobs: its logit and its id.
 
-    The order is falling logits, and rising ids among equals. Behind all that are possible come
-    those of probability 0; an id of at least vocab_size is none.
+    The order is falling logits, and rising ids among equals, also of those without probability. If
+    none is behind, the id is `NOWHERE`.
     """
-    if tl.max(largest, 0) > NEVER:
-        block = tl.arange(0, call.variant.width)
-        winner = lowest_argmax(largest, block)
-        token_id, logits = _block(call, view, winner)
-        last_logit, last_id = _behind(logits, token_id, last_logit, last_id)
-        left, _left_id = _behind(logits, token_id, last_logit, last_id)
-        largest = tl.where(block == winner, left, largest)
-    else:
-        last_id = tl.where(last_logit > NEVER, -1, last_id)
-        last_logit = view.law.row_max * 0.0 + NEVER
-        found = last_id * 0 + NOWHERE
-        following = (last_id + 1) // BLOCK
-        while (found == NOWHERE) & (following * BLOCK < call.target.vocab_size):
-            token_id, logits = _block(call, view, following)
-            possible = (logits == NEVER) & (token_id > last_id)
-            possible = possible & (token_id < call.target.vocab_size)
-            found = tl.min(tl.where(possible, token_id, NOWHERE), 0)
-            following += 1
-        last_id = tl.minimum(found, call.target.vocab_size)
-    return last_logit, last_id, largest
-
-
-@triton.jit
-def _behind(logits, token_id, last_logit, last_id):
-    """The first token of a block behind another: (logit, id)."""
     behind = (logits < last_logit) | ((logits == last_logit) & (token_id > last_id))
+    behind = behind & (token_id < call.target.vocab_size)
     best = tl.max(tl.where(behind, logits, NEVER), 0)
-    tied = behind & (logits == best)
-    return best, tl.min(tl.where(tied, token_id, NOWHERE), 0)
+    return best, tl.min(tl.where(behind & (logits == best), token_id, NOWHERE), 0)

@@ -9,7 +9,6 @@ from ...core.randomness import Level, Stream
 
 INTERPRETED = tl.constexpr(knobs.runtime.interpret)
 
-TARGET = tl.constexpr(int(Stream.TARGET))
 ACCEPT = tl.constexpr(int(Stream.ACCEPT))
 RECOVER = tl.constexpr(int(Stream.RECOVER))
 BLOCK_LEVEL = tl.constexpr(int(Level.BLOCK))

@@ -74,7 +74,8 @@ def request_slot(call, request):
     if call.requests.slot_ids is None:
         slot = request.to(tl.int64)
     else:
-        slot = tl.load(call.requests.slot_ids + request).to(tl.int64)
+        place = request.to(tl.int64) * call.requests.slots_step
+        slot = tl.load(call.requests.slot_ids + place).to(tl.int64)
     return slot
 
 
@@ -85,8 +86,9 @@ def first_row(call, request):
         start = request.to(tl.int64)
         num_rows = request * 0 + 1
     else:
-        start = tl.load(call.target.cu_num_logits + request).to(tl.int64)
-        end = tl.load(call.target.cu_num_logits + request + 1).to(tl.int64)
+        starts = call.target.cu_num_logits + request.to(tl.int64) * call.target.starts_step
+        start = tl.load(starts).to(tl.int64)
+        end = tl.load(starts + call.target.starts_step).to(tl.int64)
         num_rows = (end - start).to(tl.int32)
     return start, num_rows
 
@@ -96,9 +98,15 @@ def drafted_token(call, request, place, there):
     """The draft token that a row tests, 0 where there is none: int32, shaped like place."""
     token = place * 0
     if call.requests.draft_token_ids is not None:
-        ids = call.requests.draft_token_ids + request.to(tl.int64) * call.requests.draft_stride
-        token = tl.load(ids + place, mask=there, other=0).to(tl.int32)
+        token = tl.load(draft_token(call, request, place), mask=there, other=0).to(tl.int32)
     return token
+
+
+@triton.jit
+def draft_token(call, request, place):
+    """Where a request's draft tokens are."""
+    ids = call.requests.draft_token_ids + request.to(tl.int64) * call.requests.draft_stride
+    return ids + place.to(tl.int64) * call.requests.draft_step
 
 
 @triton.jit
@@ -112,14 +120,15 @@ def open_request(call, index):
         WIDTH: tl.constexpr = triton.next_power_of_2(NUM_DRAFTS)
         place = tl.arange(0, WIDTH)
         limit = tl.maximum(tl.minimum(num_rows - 1, NUM_DRAFTS), 0)
-        ids = call.requests.draft_token_ids + index.to(tl.int64) * call.requests.draft_stride
-        token_id = tl.load(ids + place, mask=place < limit, other=-1).to(tl.int64)
+        tokens = draft_token(call, index, place)
+        token_id = tl.load(tokens, mask=place < limit, other=-1).to(tl.int64)
         good = (token_id >= 0) & (token_id < call.target.vocab_size)
         num_drafts = tl.min(tl.where(good, WIDTH, place), 0)
         out_of_range = (place == num_drafts) & (place < limit) & (token_id != -1)
         flagged = tl.max(out_of_range.to(tl.int32), 0)
-    seed = tl.load(call.seeds + entry_of(call, index))
-    position = tl.load(call.requests.positions + index).to(tl.int32)
+    seed = tl.load(call.entries.seeds + entry_of(call, index))
+    positions = call.requests.positions + index.to(tl.int64) * call.requests.positions_step
+    position = tl.load(positions).to(tl.int32)
     return Request(index, start, num_rows, num_drafts, flagged, seed, position)
 
 
@@ -153,7 +162,8 @@ def open_row(call, slot):
         mask = tl.where(masked, start + place, mask)
         if call.masks.rows is not None:
             # Once a program: loops would wait for it, then for the mask.
-            mask = tl.load(call.masks.rows + mask, mask=masked, other=-1).to(tl.int64)
+            rows = call.masks.rows + mask * call.masks.rows_step
+            mask = tl.load(rows, mask=masked, other=-1).to(tl.int64)
     penalties = _penalties(call, request)
     return Row(request, start, place, is_draft, exists, base + index, source, mask, penalties)
 
@@ -191,11 +201,7 @@ def _entry(recipe, request):
 @triton.jit
 def temperature_of(recipe, request):
     """A request's temperature."""
-    if recipe.temperature is None:
-        temperature = request * 0 + 1.0
-    else:
-        temperature = tl.load(recipe.temperature + _entry(recipe, request))
-    return temperature
+    return tl.load(recipe.temperature + _entry(recipe, request))
 
 
 @triton.jit
@@ -238,15 +244,6 @@ def row_recipe(call, row):
 def _recipe(recipe, request):
     inverse, greedy = inverse_temperature(recipe, request)
     entry = _entry(recipe, request)
-    min_p = _filter(recipe.min_p, entry, 0.0)
-    top_k = _filter(recipe.top_k, entry, 0)
-    return inverse, greedy, min_p, top_k, _filter(recipe.top_p, entry, 1.0)
-
-
-@triton.jit
-def _filter(values, entry, neutral):
-    if values is None:
-        value = entry * 0 + neutral
-    else:
-        value = tl.load(values + entry)
-    return value
+    min_p = tl.load(recipe.min_p + entry)
+    top_k = tl.load(recipe.top_k + entry)
+    return inverse, greedy, min_p, top_k, tl.load(recipe.top_p + entry)

@@ -1,18 +1,42 @@
 """Stage 1: read every row once and keep, per block of 512 tokens, its maximum and its mass.
 
 Everything later stands on these numbers. For logprobs of raw logits the same reading keeps both
-numbers of the target's rows as they came, too.
+numbers of the target's rows as they came, too. Before it, if some request has penalties, a bit is
+kept for each token that its request has seen: counts take 40 times the bytes, and every row of a
+request would read them in every stage.
 """
 
 import triton
 import triton.language as tl
 
+from .adjust import seen
 from .arguments import opened
 from .device import let_next_stage_start, wait_for_stage_before
-from .logits import LOG2_E, NEVER
+from .logits import BLOCK, LOG2_E, NEVER, seen_bytes_of
 from .quarters import adjusted_quarters, quarter_marks, quarters_max, quarters_sum, row_quarters
 from .records import blocks_of, padded, raw_blocks_of
 from .rows import open_row, row_inverse
+
+
+@triton.jit
+def seen_kernel(call, num_parts, tiles_per_part, TILE: tl.constexpr):
+    """A program per part of a request's tokens."""
+    opened(call, _gather_part, (num_parts, tiles_per_part, TILE))
+
+
+@triton.jit
+def _gather_part(call, num_parts, tiles_per_part, TILE: tl.constexpr):
+    let_next_stage_start(call.variant.overlaps)
+    request = tl.program_id(0) // num_parts
+    first = tl.program_id(0) % num_parts * tiles_per_part
+    last = tl.minimum(first + tiles_per_part, tl.cdiv(call.scratch.num_blocks, TILE))
+    for tile in range(first, last):
+        group = tile * (TILE * BLOCK // 8) + tl.arange(0, TILE * BLOCK // 8)
+        bit = tl.arange(0, 8)[None, :]
+        flags = seen(call, request, group[:, None] * 8 + bit)
+        byte = tl.sum(flags << bit, 1)
+        inside = group < call.scratch.num_blocks * (BLOCK // 8)
+        tl.store(seen_bytes_of(call, request) + group, byte.to(tl.uint8), mask=inside)
 
 
 @triton.jit

@@ -4,6 +4,7 @@ Its front is where programs meet; it is zero between calls.
 """
 
 from functools import cached_property
+from typing import Any
 
 import torch
 from attrs import frozen
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from ...core.call_memory import WORKSPACE_ALIGNMENT
 from .accept import NUM_SUMS
-from .arguments import Scratch
+from .arguments import Variant
 from .queue import MOST_ROUNDS, NUM_COUNTERS
 from .records import DECISION, RECORD_TAIL
 from .thresholds.found import BIN_WORDS
@@ -26,23 +27,27 @@ class Layout:
 
     Attributes:
         num_reqs: requests.
-        num_rows: rows of statistics per request, see `rows`.
-        num_verdicts: rows per request that are judged.
         num_blocks: blocks of 512 tokens in the larger of both vocabularies.
-        filters: some row is cut.
-        has_sums: rows are summed up for a policy.
+        variant: what kernels are compiled for.
         has_raw: raw logits are summed up for logprobs.
         has_penalties: some request has penalties.
     """
 
     num_reqs: int
-    num_rows: int
-    num_verdicts: int
     num_blocks: int
-    filters: bool
-    has_sums: bool
+    variant: Variant
     has_raw: bool
     has_penalties: bool
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of statistics, see `rows`."""
+        return int(self.num_reqs * self.variant.num_rows)
+
+    @property
+    def num_verdicts(self) -> int:
+        """Rows that are judged."""
+        return int(self.num_reqs * (self.variant.num_drafts + 1))
 
     @cached_property
     def record_words(self) -> int:
@@ -52,33 +57,30 @@ class Layout:
     @cached_property
     def queue_length(self) -> int:
         """How often rows can be put into the queue of a call."""
-        return int(self.num_reqs * self.num_rows * MOST_ROUNDS.value * self.filters)
+        return int(self.num_rows * MOST_ROUNDS.value * self.variant.filters)
 
     @cached_property
     def parts(self) -> dict[str, tuple[int, int, torch.dtype]]:
         """First byte, number of bytes and dtype of each part."""
-        rows = self.num_reqs * self.num_rows
-        verdicts = self.num_reqs * self.num_verdicts
-        sums = self.num_reqs * (self.num_verdicts - 1) * NUM_SUMS.value * self.has_sums
-        front = {
-            "counters": (4 * NUM_COUNTERS.value * self.filters, torch.int32),
+        rows, verdicts, filters = self.num_rows, self.num_verdicts, self.variant.filters
+        has_sums = self.variant.is_lossy or self.variant.policy == "block"
+        sizes = {
+            "counters": (4 * NUM_COUNTERS.value * filters, torch.int32),
             "arrivals": (4 * self.num_reqs, torch.int32),
-            "sums": (8 * sums, torch.int64),
-        }
-        back = {
+            "sums": (8 * (verdicts - self.num_reqs) * NUM_SUMS.value * has_sums, torch.int64),
             "seen": (64 * self.num_reqs * self.num_blocks * self.has_penalties, torch.uint8),
             "records": (4 * rows * self.record_words, torch.float32),
             "raw": (4 * verdicts * self.record_words * self.has_raw, torch.float32),
-            "bins": (8 * rows * BIN_WORDS.value * self.filters, torch.int64),
+            "bins": (8 * rows * BIN_WORDS.value * filters, torch.int64),
             "queue": (4 * self.queue_length, torch.int32),
             "decisions": (4 * verdicts * DECISION.value, torch.int32),
         }
         places, start = {}, 0
-        for group in (front, back):
-            for name, (size, dtype) in group.items():
-                places[name] = (start, size, dtype)
-                start += -(-size // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
-            start = max(start, MIN_FRONT)
+        for name, (size, dtype) in sizes.items():
+            # It is the first behind the front.
+            start = max(start, MIN_FRONT) if name == "seen" else start
+            places[name] = (start, size, dtype)
+            start += -(-size // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
         return places
 
     @cached_property
@@ -92,25 +94,18 @@ class Layout:
         first, size, _dtype = self.parts["decisions"]
         return first + -(-size // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
 
-    @cached_property
-    def _places(self) -> tuple[tuple[int, int, torch.dtype] | None, ...]:
-        parts = [self.parts[name] for name in Scratch._fields[:-2]]
+    def scratch(self, workspace: Tensor | int) -> tuple[Any, ...]:
+        """The parts of a workspace as in `Scratch`: tensors, or addresses if it is one."""
+        parts: list[Any]
         # What a call does not need is compiled away.
-        return tuple(part if part[1] else None for part in parts)
-
-    def scratch(self, workspace: Tensor) -> Scratch:
-        """The parts of a workspace as tensors."""
-        parts = [
-            None if place is None else workspace[place[0] : sum(place[:2])].view(place[2])
-            for place in self._places
-        ]
-        return Scratch._make([*parts, self.num_blocks, self.queue_length])
-
-    def addresses(self, workspace: Tensor) -> Scratch:
-        """The same as addresses."""
-        base = workspace.data_ptr()
-        parts = [None if place is None else base + place[0] for place in self._places]
-        return Scratch._make([*parts, self.num_blocks, self.queue_length])
+        if isinstance(workspace, int):
+            parts = [workspace + start if size else None for start, size, _ in self.parts.values()]
+        else:
+            parts = [
+                workspace[start : start + size].view(dtype) if size else None
+                for start, size, dtype in self.parts.values()
+            ]
+        return *parts, self.num_blocks, self.queue_length
 
     def ready(self, workspace: Tensor | None, device: torch.device) -> Tensor:
         """The caller's workspace ready for a call, or one that serves this call."""

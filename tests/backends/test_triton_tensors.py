@@ -1,7 +1,5 @@
 """What a Triton call takes: tensors that kernels reach, side by side, and memory that fits."""
 
-from typing import Any
-
 import pytest
 import torch
 from attrs import evolve
@@ -23,9 +21,8 @@ from kit.batches import dense, stacked
 pytest.importorskip("triton")
 
 from acceptor.backends.triton_backend import TritonSampler, device, launch
-from acceptor.backends.triton_backend.plan import plan_verify
+from acceptor.backends.triton_backend.plan import plan_of
 from acceptor.backends.triton_backend.queue import MOST_ROUNDS
-from acceptor.backends.triton_backend.side_by_side import side_by_side
 from acceptor.backends.triton_backend.thresholds.found import BIN_WORDS
 from acceptor.backends.triton_backend.workspace import MIN_FRONT
 
@@ -66,45 +63,6 @@ def test_an_old_driver_is_named() -> None:
             launch.start(Kernel(said), (1,))
 
 
-BATCH = VerifyBatch(
-    target_logits=torch.zeros(6, 4),
-    cu_num_logits=torch.tensor([0, 3, 6]),
-    draft_token_ids=torch.tensor([[1, 2], [3, 0]]),
-    positions=torch.tensor([5, 7]),
-    slot_ids=torch.tensor([1, 0]),
-)
-
-
-def apart(integers: torch.Tensor) -> torch.Tensor:
-    return torch.stack((integers, integers + 1), -1)[..., 0]
-
-
-def test_what_lies_side_by_side_is_the_same_object() -> None:
-    assert side_by_side(BATCH) is BATCH
-    behind_others = evolve(BATCH, draft_token_ids=torch.zeros(2, 3, dtype=torch.int64)[:, 1:])
-    assert side_by_side(behind_others) is behind_others
-    sample = SampleBatch(logits=torch.zeros(2, 4), positions=BATCH.positions)
-    assert side_by_side(sample) is sample
-
-
-@pytest.mark.parametrize("name", ["cu_num_logits", "draft_token_ids", "positions", "slot_ids"])
-def test_what_does_not_is_copied_each_time(name: str) -> None:
-    integers = apart(getattr(BATCH, name))
-    changed: dict[str, Any] = {name: integers}
-    batch = evolve(BATCH, **changed)
-    for _ in range(2):
-        copied = getattr(side_by_side(batch), name)
-        assert copied.is_contiguous()
-        assert torch.equal(copied, integers)
-        integers += 1
-
-
-def test_positions_of_a_draw_are_copied_too() -> None:
-    batch = SampleBatch(logits=torch.zeros(2, 4), positions=apart(BATCH.positions))
-    assert side_by_side(batch).positions.tolist() == [5, 7]
-    assert side_by_side(batch).positions.is_contiguous()
-
-
 NUM_REQS, NUM_DRAFTS, VOCAB_SIZE = 3, 2, 5000
 NUM_BLOCKS = -(-VOCAB_SIZE // 512)
 POLICIES: list[Policy] = [Strict(), Probabilistic(), Block(), Typical()]
@@ -135,7 +93,7 @@ def test_the_workspace_holds_a_few_numbers_per_block_side_by_side(
     per_row = 4 * (4 * NUM_BLOCKS + 64)
     per_row += (8 * BIN_WORDS.value + 4 * MOST_ROUNDS.value) * (top_p < 1)
     assert size <= MIN_FRONT + num_rows * per_row
-    layout, end = plan_verify(batch(), params(top_p), policy).layout, 0
+    layout, end = plan_of(batch(), params(top_p), policy).layout, 0
     for first, length, _ in layout.parts.values():
         assert first >= end
         end = first + length

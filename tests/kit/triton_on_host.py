@@ -24,7 +24,7 @@ from acceptor.backends.reference import ReferenceSampler
 from acceptor.backends.reference.thresholds import log_probs
 from acceptor.backends.triton_backend import TritonSampler, groups, launch, plan
 from acceptor.backends.triton_backend.arguments import Call
-from acceptor.backends.triton_backend.launch import launch_decisions, launch_statistics
+from acceptor.backends.triton_backend.launch import Launch, decision_launches, statistics_launches
 from acceptor.backends.triton_backend.thresholds import bracket
 from acceptor.backends.triton_backend.workspace import Layout
 from acceptor.core import (
@@ -123,7 +123,7 @@ def _wrong_thresholds(name: str, row: Tensor) -> Iterator[str]:
     recipes = [SamplingParams(seed=i, **recipe) for i, recipe in enumerate(RECIPES)]
     params = SamplingTensors.stack(recipes)
     batch = SampleBatch(logits=row.repeat(len(recipes), 1), positions=torch.arange(len(recipes)))
-    layout = plan.plan_sample(batch, params).layout
+    layout = plan.plan_of(batch, params).layout
     workspace = torch.zeros(layout.size, dtype=torch.uint8)
     got = TritonSampler().sample(batch, params, workspace=workspace)
     law = log_probs(batch.logits.double(), params.target, torch.arange(len(recipes)))
@@ -192,7 +192,7 @@ def check_shards() -> Iterator[str]:
     policy = Block()
     batch, params = step(11)
     want = TritonSampler().verify(batch, params, policy)
-    made = plan.plan_verify(batch, params, policy)
+    made = plan.plan_of(batch, params, policy)
     call, out, records = _call(made, batch, params, want)
     shares = []
     for first, last in ((0, 700), (700, VOCAB_SIZE)):
@@ -202,7 +202,7 @@ def check_shards() -> Iterator[str]:
             draft_logits=_only(batch.draft_logits, first, last),
         )
         of_shard, _out, its_records = _call(made, shard, params, want)
-        launch_statistics(made, of_shard, 1, launch.start)
+        _start(statistics_launches(made, 1), of_shard)
         shares.append(its_records)
     words = (made.layout.record_words - 20) // 2
     inverse = _inverses(made, params)
@@ -214,8 +214,13 @@ def check_shards() -> Iterator[str]:
     ]
     records[:, :words] = largest
     records[:, words : 2 * words] = masses[0] + masses[1]
-    launch_decisions(made, call, 1, launch.start)
+    _start(decision_launches(made, 1), call)
     yield from _differences(f"{policy.name} of shards", out, want)
+
+
+def _start(launches: Iterator[Launch], call: Call) -> None:
+    for kernel, programs, rest, options in launches:
+        launch.start(kernel, (programs, 1, 1), call, *rest, **options)
 
 
 def _only(logits: Tensor | None, first: int, last: int) -> Tensor:
@@ -230,7 +235,7 @@ def _inverses(made: plan.Plan, params: SamplingTensors) -> Tensor:
     recipes = [params.target] * (NUM_DRAFTS + 1) + [params.draft] * NUM_DRAFTS
     temperatures = torch.stack([recipe.temperature for recipe in recipes], 1)
     inverses = 1 / torch.where(temperatures == 0, 1.0, temperatures)
-    return inverses[:, : made.layout.num_rows].reshape(-1, 1)
+    return inverses[:, : made.variant.num_rows].reshape(-1, 1)
 
 
 def _call(
@@ -240,14 +245,8 @@ def _call(
     names = ("token_ids", "num_accepted", "status")
     sevens = {name: torch.full_like(getattr(like, name), 7) for name in names}
     out = evolve(like, logprobs=None, total_variation=None, **sevens)
-    call = groups.make_call(
-        made,
-        groups.batch_groups(batch, groups.tensor_itself),
-        groups.params_groups(params, groups.tensor_itself),
-        groups.output_groups(out, groups.tensor_itself),
-        made.layout.scratch(workspace),
-        None,
-    )
+    parts = groups.batch_part(batch), groups.params_part(params), groups.output_part(out)
+    call = Call.of(groups.make_call(made, [part.groups for part in parts], workspace, None))
     return call, out, _records(made.layout, workspace)
 
 

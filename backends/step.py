@@ -1,0 +1,57 @@
+"""What the fused backends' kernels are asked for, whichever verb it was."""
+
+from attrs import evolve, frozen
+from torch import Tensor
+
+from ..core.batch import SampleBatch, VerifyBatch
+from ..core.output import Status
+from ..core.policies import Policy, Strict
+from ..core.randomness import Stream
+from ..core.sampling_tensors import SamplingTensors
+
+
+@frozen(eq=False)
+class Step:
+    """A verification; a draw is a strict one of a draft of no tokens.
+
+    Attributes:
+        logits: the target's.
+        num_drafts: the longest draft.
+        draft_logits: None unless the policy looks at them.
+        params: what the target's rows are drawn with, and the draft's recipe.
+        policy: strict where others do the same.
+        stream, draft_index: the noise of the target's own samples.
+        invalid: the status of a request whose target row is unusable.
+    """
+
+    logits: Tensor
+    num_drafts: int
+    draft_logits: Tensor | None
+    params: SamplingTensors
+    policy: Policy
+    stream: Stream = Stream.TARGET
+    draft_index: int = 0
+    invalid: Status = Status.TARGET_LOGITS_INVALID
+
+
+def step_of(
+    batch: VerifyBatch | SampleBatch, params: SamplingTensors, policy: Policy | None
+) -> Step:
+    """A verification or, without a policy, a draw.
+
+    A draft draw is one of a target that has the draft's recipe.
+    """
+    if isinstance(batch, SampleBatch):
+        if batch.draft_index is None:
+            return Step(batch.logits, 0, None, params, Strict())
+        own = evolve(params, target=params.draft, bias=None, penalties=None, num_logprobs=None)
+        index = 0 if batch.stream is Stream.TARGET else batch.draft_index
+        invalid = Status.DRAFT_LOGITS_INVALID
+        return Step(batch.logits, 0, None, own, Strict(), batch.stream, index, invalid)
+    assert policy is not None
+    num_drafts, draft_logits = batch.max_spec_len, batch.draft_logits
+    if num_drafts == 0 or (params.target.all_greedy and policy.greedy_is_strict):
+        policy = Strict()
+    if params.draft.all_greedy or not policy.uses_draft_probs:
+        draft_logits = None
+    return Step(batch.target_logits, num_drafts, draft_logits, params, policy)
