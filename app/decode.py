@@ -11,12 +11,9 @@ from typing import Any
 import torch
 from attrs import field, fields, frozen
 
-from ..core.batch import PADDING_TOKEN_ID, VerifyBatch
-from ..core.output import Status, VerifyOutput
-from ..core.policies import Policy
+from ..core import PADDING_TOKEN_ID, Policy, Status, TokenCounts, VerifyBatch, VerifyOutput
 from ..core.policies.parameters import derived
 from ..core.ports import LanguageModel, Sampler, Scores
-from ..core.token_counts import TokenCounts
 from .drafter import Draft, Drafter, Drawn
 from .drawing import Workspace
 from .frontier import Frontier

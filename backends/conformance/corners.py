@@ -8,8 +8,7 @@ import torch
 from attrs import evolve
 from torch import Tensor
 
-from ...core.policies import Block, Policy, Probabilistic, Strict, Synthetic
-from ...core.randomness import Level, Stream
+from ...core import Block, Level, Policy, Probabilistic, Stream, Strict, Synthetic
 from ...core.sampling_params import LogprobsMode, SamplingParams
 from .calls import Watched
 from .case import Case

@@ -12,11 +12,9 @@ import numpy as np
 from attrs import frozen
 from torch import Tensor
 
-from ...core.batch import PADDING_TOKEN_ID, SampleBatch, VerifyBatch
+from ...core import PADDING_TOKEN_ID, InvalidInputError, Policy, SampleBatch, Strict, VerifyBatch
 from ...core.call_memory import check_sample_output, check_verify_output
-from ...core.errors import InvalidInputError
 from ...core.output import Logprobs, SampleOutput, VerifyOutput
-from ...core.policies import Policy, Strict
 from ...core.sampling_tensors import SamplingTensors
 from .calls import on_host
 from .findings import LOGPROB_ORDER, Difference, Findings

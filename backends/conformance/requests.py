@@ -12,10 +12,8 @@ import torch
 from attrs import Factory, evolve, frozen
 from torch import Tensor
 
+from ...core import PADDING_TOKEN_ID, SampleBatch, SamplingParams, SamplingTensors, VerifyBatch
 from ...core.allowed_tokens import WORD_BITS, pack_allowed
-from ...core.batch import PADDING_TOKEN_ID, SampleBatch, VerifyBatch
-from ...core.sampling_params import SamplingParams
-from ...core.sampling_tensors import SamplingTensors
 from ...core.token_counts import TokenCounts
 from .case import Case
 

@@ -12,11 +12,8 @@ import torch
 from attrs import Factory, define, evolve
 from torch import Tensor
 
-from ...core.batch import SampleBatch, VerifyBatch
-from ...core.errors import UnavailableError
+from ...core import SampleBatch, Sampler, SamplingTensors, UnavailableError, VerifyBatch
 from ...core.output import Output, VerifyOutput
-from ...core.ports import Sampler
-from ...core.sampling_tensors import SamplingTensors
 from ...core.tensor_fields import named_tensors
 from .calls import Watched
 from .case import Case

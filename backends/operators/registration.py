@@ -15,12 +15,8 @@ import attrs
 import torch
 from torch import Tensor
 
-from ...core.batch import SampleBatch, VerifyBatch
+from ...core import InvalidInputError, Policy, SampleBatch, Sampler, Stream, VerifyBatch
 from ...core.call_memory import sample_output, verify_output
-from ...core.errors import InvalidInputError
-from ...core.policies import Policy
-from ...core.ports import Sampler
-from ...core.randomness import Stream
 from ...core.tensor_fields import named_tensors
 from ...core.token_counts import TokenCounts
 from ..registry import load_sampler

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...core.batch import PADDING_TOKEN_ID, SampleBatch
-from ...core.output import Logprobs, SampleOutput, Status, VerifyOutput
+from ...core import PADDING_TOKEN_ID, Logprobs, SampleBatch, SampleOutput, Status, VerifyOutput
 from ...core.sampling_tensors import SamplingTensors
 from .masks import why_unusable
 from .statistics import is_usable
