@@ -12,9 +12,9 @@ from typing import Any
 
 from attrs import frozen
 
-from ..core.errors import CheckpointError, InvalidInputError, UnavailableError
+from ..core.errors import InvalidInputError, UnavailableError
 from .confinement import confinement
-from .error_text import one_line
+from .error_text import one_line, unfit
 from .json_object import read_json, read_text
 
 TEMPLATE_FILE = "chat_template.jinja"
@@ -62,7 +62,7 @@ class ChatTemplate:
             )
         reply = confinement.run("compile_template", text)
         if "error" in reply:
-            raise CheckpointError(f"{source}: expected a Jinja template, got {reply['error']}")
+            raise unfit(source, "a Jinja template", reply["error"])
         return cls(source, text)
 
     def render(
@@ -97,9 +97,7 @@ class ChatTemplate:
         if reply.get("kind") == "RaisedByTemplateError":
             raise InvalidInputError(f"messages: {self.source} refuses them: {reply['error']}")
         if "error" in reply:
-            raise CheckpointError(
-                f"{self.source}: expected a prompt, got {reply['kind']}: {reply['error']}"
-            )
+            raise unfit(self.source, "a prompt", f"{reply['kind']}: {reply['error']}")
         prompt: str = reply["value"]
         return prompt
 

@@ -15,8 +15,8 @@ from attrs import frozen
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ..core.errors import CheckpointError, UnavailableError
-from .error_text import one_line
+from ..core.errors import UnavailableError
+from .error_text import one_line, unfit
 from .json_object import read_json
 
 FETCHED_FILES = [
@@ -58,8 +58,7 @@ def find_directory(path_or_hub_id: str | Path, *, of_draft: bool = False) -> Pat
     is_hub_id = isinstance(path_or_hub_id, str) and _HUB_ID.fullmatch(path_or_hub_id)
     if is_hub_id and got == "nothing there":
         return _download(str(path_or_hub_id), of_draft=of_draft)
-    said = one_line(path_or_hub_id)
-    raise CheckpointError(f"{said}: expected a directory or a hub id, got {got}")
+    raise unfit(one_line(path_or_hub_id), "a directory or a hub id", got)
 
 
 def _download(hub_id: str, *, of_draft: bool) -> Path:
@@ -77,9 +76,7 @@ def _download(hub_id: str, *, of_draft: bool) -> Path:
     # The hub's errors are OSError (network, not found, gated) and ValueError (malformed id).
     except (OSError, ValueError) as error:
         said = one_line(error).removeprefix("Got: ")
-        raise CheckpointError(
-            f"{hub_id}: expected a model on the Hugging Face hub, got {said}"
-        ) from None
+        raise unfit(hub_id, "a model on the Hugging Face hub", said) from None
     return directory
 
 
@@ -128,18 +125,15 @@ class Checkpoint:
         """Compare headers with the tensors that a model expects; ignored ones may be there."""
         missing = [name for name in expected if name not in self.entries]
         if missing:
-            raise CheckpointError(
-                f"{self.directory}: {missing[0]}: expected shape {list(expected[missing[0]])}, "
-                f"got no such tensor{_and_more(missing)}"
-            )
+            wanted = f"shape {list(expected[missing[0]])}"
+            got = f"no such tensor{_and_more(missing)}"
+            raise unfit(f"{self.directory}: {missing[0]}", wanted, got)
         for name, shape in expected.items():
             _check_entry(name, shape, self.entries[name])
         extra = [name for name in self.entries if name not in expected and name not in ignored]
         if extra:
-            file = self.entries[extra[0]].file
-            raise CheckpointError(
-                f"{file}: {extra[0]}: expected no such tensor, got one{_and_more(extra)}"
-            )
+            where = f"{self.entries[extra[0]].file}: {extra[0]}"
+            raise unfit(where, "no such tensor", f"one{_and_more(extra)}")
 
     def tensor(self, name: str) -> Tensor:
         """One tensor, on the CPU, backed by the file."""
@@ -147,21 +141,16 @@ class Checkpoint:
         try:
             tensor: Tensor = self.handles[file].get_tensor(name)
         except (SafetensorError, OSError, RuntimeError) as error:
-            raise CheckpointError(
-                f"{file}: {name}: expected a tensor, got {one_line(error)}"
-            ) from None
+            raise unfit(f"{file}: {name}", "a tensor", error) from None
         return tensor
 
 
 def _check_entry(name: str, shape: Shape, entry: Entry) -> None:
+    where = f"{entry.file}: {name}"
     if entry.shape != shape:
-        raise CheckpointError(
-            f"{entry.file}: {name}: expected shape {list(shape)}, got {list(entry.shape)}"
-        )
+        raise unfit(where, f"shape {list(shape)}", list(entry.shape))
     if entry.dtype not in FLOAT_DTYPES:
-        raise CheckpointError(
-            f"{entry.file}: {name}: expected dtype {' or '.join(FLOAT_DTYPES)}, got {entry.dtype}"
-        )
+        raise unfit(where, f"dtype {' or '.join(FLOAT_DTYPES)}", entry.dtype)
 
 
 def _and_more(names: list[str]) -> str:
@@ -174,7 +163,7 @@ def _single_file(directory: Path) -> Path:
         return file
     pickles = sorted(path.name for path in directory.glob("pytorch_model*.bin"))
     got = f"{pickles[0]}, a pickle, which is never opened" if pickles else "neither"
-    raise CheckpointError(f"{directory}: expected {SINGLE_FILE} or {INDEX_FILE}, got {got}")
+    raise unfit(directory, f"{SINGLE_FILE} or {INDEX_FILE}", got)
 
 
 _SHARD = re.compile(r"[^/\\:]*\.safetensors")
@@ -199,12 +188,10 @@ def _read_index(directory: Path) -> dict[str, str]:
 def _map_file(file: Path) -> Any:
     try:
         if not file.is_file():
-            raise CheckpointError(f"{file}: expected a safetensors file, got none")
+            raise unfit(file, "a safetensors file", "none")
         return safe_open(file, framework="pt", device="cpu")
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(
-            f"{one_line(file)}: expected a safetensors file, got {one_line(error)}"
-        ) from None
+        raise unfit(one_line(file), "a safetensors file", error) from None
 
 
 def _entries(file: Path, handle: Any) -> Iterator[tuple[str, Entry]]:
@@ -218,7 +205,5 @@ def _check_index(directory: Path, index: Mapping[str, str], entries: Mapping[str
         want = index.get(name)
         got = entries[name].file.name if name in entries else None
         if want != got:
-            raise CheckpointError(
-                f"{directory / INDEX_FILE}: weight_map: {name}: expected {got or 'nothing'}, "
-                f"which is where it is, got {want or 'nothing'}"
-            )
+            where = f"{directory / INDEX_FILE}: weight_map: {name}"
+            raise unfit(where, f"{got or 'nothing'}, which is where it is", want or "nothing")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import ConfigError
+from ..core.errors import CheckpointError, ConfigError
 
 MAX_LENGTH = 300
 
@@ -27,6 +27,11 @@ def one_line(said: object) -> str:
     except Exception:  # noqa: BLE001, a stranger's error may fail even at that
         words = type(said).__name__
     return words if len(words) <= MAX_LENGTH else words[:MAX_LENGTH] + " …"
+
+
+def unfit(where: object, expected: str, got: object) -> CheckpointError:
+    """The error that says what a file should hold, and what an error or a value says instead."""
+    return CheckpointError(f"{where}: expected {expected}, got {one_line(got)}")
 
 
 MAX_CHARACTERS = 64 * 2**20

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from ..core.checks import check_integer, check_number
 from ..core.errors import CheckpointError, InvalidInputError
-from .error_text import one_line, read_bounded
+from .error_text import one_line, read_bounded, unfit
 
 _FLOAT32 = torch.finfo(torch.float32)
 
@@ -78,8 +78,8 @@ class JsonObject:
 
     def error(self, name: str, expected: str, got: object) -> CheckpointError:
         """The error that says what the field should have been."""
-        text = "nothing" if got is None else one_line(json.dumps(got))
-        return CheckpointError(f"{self.source}: {name}: expected {expected}, got {text}")
+        text = "nothing" if got is None else json.dumps(got)
+        return unfit(f"{self.source}: {name}", expected, text)
 
     def _check(self, check: Callable[..., None], name: str, value: object, *bounds: float) -> None:
         try:
@@ -93,9 +93,9 @@ def read_json(path: Path) -> JsonObject:
     try:
         values = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: expected JSON, got {one_line(error)}") from None
+        raise unfit(path, "JSON", error) from None
     if not isinstance(values, dict):
-        raise CheckpointError(f"{path}: expected an object, got {type(values).__name__}")
+        raise unfit(path, "an object", type(values).__name__)
     return JsonObject(str(path), values)
 
 
@@ -103,7 +103,7 @@ def read_text(path: Path) -> str:
     """The text of a small file."""
     try:
         if not path.is_file():
-            raise CheckpointError(f"{path}: expected a file, got none")
+            raise unfit(path, "a file", "none")
         return read_bounded(path)
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: expected UTF-8 text, got {one_line(error)}") from None
+        raise unfit(path, "UTF-8 text", error) from None

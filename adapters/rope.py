@@ -15,7 +15,7 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from ..core.errors import CheckpointError
+from .error_text import unfit
 from .json_object import JsonObject
 
 Stretch = Callable[[Tensor], Tensor]
@@ -80,9 +80,7 @@ def _check_fields(section: JsonObject, known: set[str]) -> None:
     known = known | {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
     for name in section.values:
         if name in section and name not in known:
-            raise CheckpointError(
-                f"{section.source}: expected only {', '.join(sorted(known))}, got {name!r}"
-            )
+            raise unfit(section.source, f"only {', '.join(sorted(known))}", repr(name))
     if section.value("partial_rotary_factor", 1) != 1:
         raise section.error("partial_rotary_factor", "1", section.value("partial_rotary_factor"))
 

@@ -13,7 +13,7 @@ from attrs import frozen
 from ..core.errors import CheckpointError
 from .confinement import confinement
 from .detokenizer import Detokenizer, decode, stages_of
-from .error_text import one_line
+from .error_text import one_line, unfit
 from .json_object import read_json, read_text
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -67,7 +67,7 @@ class Tokenizer:
         place = (str(file.resolve()), found.st_size, found.st_mtime_ns)
         reply = confinement.run("load", *place)
         if "error" in reply:
-            raise CheckpointError(f"{file}: expected a tokenizer, got {reply['error']}")
+            raise unfit(file, "a tokenizer", reply["error"])
         backend = tokenizers.Tokenizer.from_str(text)
         if misfit := _misfit_of_decoder(backend):
             raise CheckpointError(f"{file}: expected {misfit}")
@@ -105,10 +105,8 @@ class Tokenizer:
             CheckpointError: its vocabulary exceeds the model's.
         """
         if self.vocab_size > model_vocab_size:
-            raise CheckpointError(
-                f"{self.file}: expected token ids below the model's vocab_size, "
-                f"{model_vocab_size}, got ids up to {self.vocab_size - 1}"
-            )
+            expected = f"token ids below the model's vocab_size, {model_vocab_size}"
+            raise unfit(self.file, expected, f"ids up to {self.vocab_size - 1}")
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text, in a child process; its limits grow with the text.
@@ -123,7 +121,7 @@ class Tokenizer:
         """
         reply = confinement.run("encode", self.place, text, add_special_tokens)
         if "error" in reply:
-            raise CheckpointError(f"{self.file}: expected token ids, got {reply['error']}")
+            raise unfit(self.file, "token ids", reply["error"])
         token_ids: list[int] = reply["value"]
         return token_ids
 
@@ -184,6 +182,5 @@ def _find_eos(
     text = special_tokens["eos_token"]
     token_id = backend.token_to_id(text)
     if token_id is None:
-        said = one_line(repr(text))
-        raise CheckpointError(f"{file}: expected the eos_token {said}, got no such token")
+        raise unfit(file, f"the eos_token {one_line(repr(text))}", "no such token")
     return (token_id,)

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..core.checks import check_integer, check_integers, check_tensor, known_device
 from ..core.errors import CheckpointError, InvalidInputError
 from .checkpoint import Entry, Shape
+from .error_text import unfit
 from .model_config import ModelConfig
 from .transformer import MLP, Attention, Decoder, Layer, Linear, RMSNorm
 
@@ -161,10 +162,8 @@ class WeightReader:
             return Linear(self._matrix((LM_HEAD,)))
         read, entry = self.checkpoint.tensor, self.checkpoint.entries.get(LM_HEAD)
         if entry is not None and not torch.equal(read(EMBEDDING), read(LM_HEAD)):
-            raise CheckpointError(
-                f"{entry.file}: {LM_HEAD}: expected {EMBEDDING} again, because the config ties "
-                "them, got other values"
-            )
+            expected = f"{EMBEDDING} again, because the config ties them"
+            raise unfit(f"{entry.file}: {LM_HEAD}", expected, "other values")
         return Linear(self._matrix((EMBEDDING,)))
 
     def linear(self, names: Sequence[str], *, bias: bool) -> Linear:

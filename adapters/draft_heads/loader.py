@@ -11,11 +11,11 @@ from zipfile import is_zipfile
 import torch
 from torch import Tensor
 
-from ...core.errors import CheckpointError, UnavailableError
+from ...core.errors import UnavailableError
 from ...core.ports import DraftHead
 from ..attention import StepPlanner
 from ..checkpoint import FLOAT_DTYPES, INDEX_FILE, PICKLE, SINGLE_FILE, Checkpoint, Entry, Shape
-from ..error_text import one_line
+from ..error_text import one_line, unfit
 from ..json_object import JsonObject, read_json
 from ..language_model import TransformerModel
 from ..model_config import ModelConfig
@@ -47,14 +47,13 @@ def open_head(directory: Path) -> Checkpoint:
         how: dict[str, Any] = {"map_location": "cpu", "mmap": is_zipfile(file)}
         tensors = torch.load(file, weights_only=True, **how)
     except Exception as error:  # noqa: BLE001, a damaged pickle may fail in any way
-        said = one_line(error) or type(error).__name__
-        raise CheckpointError(f"{file}: expected tensors, got {said}") from None
+        raise unfit(file, "tensors", one_line(error) or type(error).__name__) from None
     if not isinstance(tensors, dict):
-        raise CheckpointError(f"{file}: expected tensors by name, got {type(tensors).__name__}")
+        raise unfit(file, "tensors by name", type(tensors).__name__)
     for name, one in tensors.items():
         if not _is_whole(one):
-            said = f"expected a tensor with all its values, got {type(one).__name__}"
-            raise CheckpointError(f"{file}: {one_line(name)}: {said}")
+            where = f"{file}: {one_line(name)}"
+            raise unfit(where, "a tensor with all its values", type(one).__name__)
     spellings = {dtype: spelling for spelling, dtype in FLOAT_DTYPES.items()}
     entries = {
         str(name): Entry(file, tuple(one.shape), spellings.get(one.dtype, str(one.dtype)))
@@ -242,8 +241,9 @@ def _draft_to_target(checkpoint: _Tensors, draft_vocab_size: int, target: Target
         target_ids = read_draft_ids(checkpoint, draft_vocab_size, target.vocab_size)
         return target_ids.to(target.device)
     if draft_vocab_size < target.vocab_size:
-        raise CheckpointError(
-            f"{checkpoint.directory}: {DRAFT_TO_TARGET}: expected shape [{draft_vocab_size}], "
-            "got no such tensor"
+        where, expected = (
+            f"{checkpoint.directory}: {DRAFT_TO_TARGET}",
+            f"shape [{draft_vocab_size}]",
         )
+        raise unfit(where, expected, "no such tensor")
     return None

@@ -16,8 +16,8 @@ from transformers.cache_utils import get_layer_types_and_kwargs
 from transformers.utils import logging
 
 from ...core.checks import check_integer
-from ...core.errors import AcceptorError, CheckpointError
-from ..error_text import one_line
+from ...core.errors import AcceptorError
+from ..error_text import unfit
 from ..json_object import read_json
 from ..model_config import MAX_POSITIONS, context_of, read_eos
 from ..weights import check_device
@@ -50,10 +50,8 @@ def load_library_model(
     except AcceptorError:
         raise
     except Exception as error:
-        raise CheckpointError(
-            f"{directory}: expected a causal language model that transformers loads, got "
-            f"{one_line(error)}"
-        ) from error
+        expected = "a causal language model that transformers loads"
+        raise unfit(directory, expected, error) from error
     eos = read_eos(directory, read_json(directory / "config.json"), model.vocab_size)
     return evolve(model, max_model_len=length, eos_token_ids=eos)
 
@@ -79,10 +77,8 @@ def random_library_model(
         with device:
             network = AutoModelForCausalLM.from_config(made, dtype=dtype).eval()
     except Exception as error:
-        raise CheckpointError(
-            f"{config.source}: expected a causal language model that transformers has, got "
-            f"{one_line(error)}"
-        ) from error
+        expected = "a causal language model that transformers has"
+        raise unfit(config.source, expected, error) from error
     model = adapt_network(_with_masks(network))
     return evolve(model, max_model_len=context_of(max_model_len, model.max_model_len))
 
@@ -104,7 +100,7 @@ def adapt_network(network: Any) -> LibraryModel:
         ("attn_implementation", attention in ATTENTION, " or ".join(ATTENTION), attention),
     ):
         if not is_fit:
-            raise CheckpointError(f"{name}: {what}: expected {expected}, got {got}")
+            raise unfit(f"{name}: {what}", expected, got)
     text = config.get_text_config()
     windows = _windows(name, text)
     return LibraryModel(
@@ -137,9 +133,7 @@ def _load(directory: Path, config: Any, dtype: torch.dtype | None, device: torch
     if getattr(config, "quantization_config", None) is not None:
         method = dict(config.quantization_config).get("quant_method")
         if method != "mxfp4":
-            raise CheckpointError(
-                f"{directory}: quantization_config: expected none or mxfp4, got {method}"
-            )
+            raise unfit(f"{directory}: quantization_config", "none or mxfp4", method)
         how["quantization_config"] = Mxfp4Config(dequantize=True)
     network, said = AutoModelForCausalLM.from_pretrained(
         directory,
@@ -155,10 +149,8 @@ def _load(directory: Path, config: Any, dtype: torch.dtype | None, device: torch
     for what in ("missing_keys", "mismatched_keys"):
         names = sorted(key if isinstance(key, str) else key[0] for key in said[what])
         if names:
-            raise CheckpointError(
-                f"{directory}: {names[0]}: expected a tensor that fits, got "
-                f"{what.removesuffix('_keys')} ones, {len(names)} in all"
-            )
+            got = f"{what.removesuffix('_keys')} ones, {len(names)} in all"
+            raise unfit(f"{directory}: {names[0]}", "a tensor that fits", got)
     return _with_masks(network.eval().to(device))
 
 
@@ -174,10 +166,8 @@ def _windows(source: Path | str, config: Any) -> Windows:
     found.pop("dummy", None)
     strange = found.keys() - {_ALL, _SLIDING}
     if strange or not found or not getattr(config, "is_causal", True):
-        raise CheckpointError(
-            f"{source}: layer_types: expected {_ALL} or {_SLIDING}, got "
-            f"{', '.join(sorted(strange)) or 'none'}"
-        )
+        got = ", ".join(sorted(strange)) or "none"
+        raise unfit(f"{source}: layer_types", f"{_ALL} or {_SLIDING}", got)
     return found
 
 
@@ -209,10 +199,8 @@ def _shapes(network: Any, windows: Windows) -> Shapes:
             )
     except ValueError as error:
         # Those with ALiBi make theirs of which tokens are padding.
-        raise CheckpointError(
-            f"{name}: expected a network that takes a mask of what each token sees, got "
-            f"{one_line(error)}"
-        ) from error
+        expected = "a network that takes a mask of what each token sees"
+        raise unfit(name, expected, error) from error
     shapes = {
         # Of [1, num_heads, 1, head_dim].
         index: (tuple(layer.keys.shape[1::2]), tuple(layer.values.shape[1::2]))
@@ -221,5 +209,5 @@ def _shapes(network: Any, windows: Windows) -> Shapes:
     }
     if not shapes:
         # What it remembers is elsewhere, or nowhere.
-        raise CheckpointError(f"{name}: expected layers that keep keys and values, got none")
+        raise unfit(name, "layers that keep keys and values", "none")
     return shapes
