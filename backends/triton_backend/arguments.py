@@ -61,7 +61,7 @@ class Entries(NamedTuple):
 
 
 class RecipeArguments(NamedTuple):
-    """Each request's recipe, see `RecipeTensors`."""
+    """Each request's recipe, see `RecipeTensors`; a filter is None when nobody uses it."""
 
     entries: Any
     """[num_reqs] int, each request's entry of all parameters; None for its own number."""
@@ -158,9 +158,7 @@ class Variant(NamedTuple):
     width: Any
     """Blocks per row: a power of 2, at least one Philox group."""
     filters: Any
-    """Some row is cut; `ranks` by min-p or top-k, `masses` by top-p."""
-    ranks: Any
-    masses: Any
+    """Some row is cut."""
     key_shift: Any
     """How many low bits of every logit's key are the same."""
     same_dtype: Any

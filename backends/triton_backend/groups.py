@@ -153,11 +153,7 @@ def make_call(
 
 
 def _facts(params: SamplingTensors) -> tuple[object, ...]:
-    recipes = params.target, params.draft
-    return params.num_reqs, *[
-        (recipe.all_greedy, recipe.any_min_p or recipe.any_top_k, recipe.any_top_p)
-        for recipe in recipes
-    ]
+    return params.num_reqs, params.target.all_greedy, params.draft.all_greedy
 
 
 def _by_name(names: Sequence[str], owner: object) -> list[Any]:
@@ -169,4 +165,10 @@ def _strided(integers: Tensor | None) -> tuple[Tensor | None, int]:
 
 
 def _recipe(recipe: RecipeTensors, slot_ids: Tensor | None) -> RecipeArguments:
-    return RecipeArguments(slot_ids, recipe.temperature, recipe.min_p, recipe.top_k, recipe.top_p)
+    return RecipeArguments(
+        entries=slot_ids,
+        temperature=recipe.temperature,
+        min_p=recipe.min_p if recipe.any_min_p else None,
+        top_k=recipe.top_k if recipe.any_top_k else None,
+        top_p=recipe.top_p if recipe.any_top_p else None,
+    )

@@ -83,8 +83,7 @@ def plan_of(
     is_relaxed, recipes = name == "relaxed", [params.target]
     if draft is not None:
         recipes, longest = [params.target, params.draft], max(longest, draft.shape[-1])
-    ranks = is_relaxed or any(recipe.any_min_p or recipe.any_top_k for recipe in recipes)
-    masses = any(recipe.any_top_p for recipe in recipes)
+    filters = is_relaxed or any(r.any_min_p or r.any_top_k or r.any_top_p for r in recipes)
     num_blocks = -(-longest // BLOCK_SIZE)
     variant = Variant(
         policy=name,
@@ -93,9 +92,7 @@ def plan_of(
         num_drafts=step.num_drafts,
         num_rows=1 + step.num_drafts * (1 + (draft is not None) + is_relaxed),
         width=max(next_power_of_2(num_blocks), 4),
-        filters=ranks or masses,
-        ranks=ranks,
-        masses=masses,
+        filters=filters,
         key_shift=_key_shift(params, step.logits, draft),
         same_dtype=draft is None or draft.dtype == step.logits.dtype,
         sample=min(SAMPLE, next_power_of_2(num_blocks * BLOCK_SIZE)),

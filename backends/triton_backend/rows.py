@@ -244,6 +244,15 @@ def row_recipe(call, row):
 def _recipe(recipe, request):
     inverse, greedy = inverse_temperature(recipe, request)
     entry = _entry(recipe, request)
-    min_p = tl.load(recipe.min_p + entry)
-    top_k = tl.load(recipe.top_k + entry)
-    return inverse, greedy, min_p, top_k, tl.load(recipe.top_p + entry)
+    min_p = _filter(recipe.min_p, entry, 0.0)
+    top_k = _filter(recipe.top_k, entry, 0)
+    return inverse, greedy, min_p, top_k, _filter(recipe.top_p, entry, 1.0)
+
+
+@triton.jit
+def _filter(values, entry, neutral):
+    if values is None:
+        value = entry * 0 + neutral
+    else:
+        value = tl.load(values + entry)
+    return value

@@ -149,7 +149,7 @@ KINDS: list[tuple[Any, dict[str, Any]]] = [
     *((verify, {"slots": dtype}) for dtype in (torch.int32, torch.int64)),
     *((verify, {"draft_vocab_size": size}) for size in (None, 512)),
     *((verify, {"draft_vocab_size": 512, "mapped": True, key: 1}) for key in ("pad", "R")),
-    *((verify, {key: value}) for key, value in (("top_k", 5), ("top_p", 0.9))),
+    *((verify, {key: value}) for key, value in (("top_k", 5), ("top_p", 0.9), ("min_p", 0.1))),
     *((verify, {"logprobs": number}) for number in (0, 1, 16)),
     *((verify, {"logit_bias": bias}) for bias in ({1: 2.0}, {1: 2.0, 3: 1.0})),
     (verify, {"recipes": ({"temperature": 0.0},) * 2}),
