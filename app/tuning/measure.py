@@ -9,6 +9,7 @@ from functools import partial
 from itertools import cycle, islice
 from statistics import fmean
 from time import perf_counter, process_time
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -32,35 +33,6 @@ Clock = Callable[[], float]
 
 PART_OF = {"draft": "draft", "score": "target", "verify": "verification", "follow": "draft"}
 """What the seconds of each method of `DecodeStep` count to."""
-
-
-@define(eq=False)
-class TimedStep:
-    """Stands for a `DecodeStep`, and times its parts one by one.
-
-    Attributes:
-        seconds: of each part, summed until they are cleared.
-    """
-
-    step: DecodeStep
-    clock: Clock
-    seconds: defaultdict[str, float] = field(factory=lambda: defaultdict(float), init=False)
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self.step, name)
-        return partial(self._timed, PART_OF[name], value) if name in PART_OF else value
-
-    def _timed(self, part: str, action: Callable[..., Any], *given: Any) -> Any:
-        began = self._now()
-        result = action(*given)
-        self.seconds[part] += self._now() - began
-        return result
-
-    def _now(self) -> float:
-        device = self.step.target.device
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return self.clock()
 
 
 WARM_UP_STEPS = 4
@@ -120,16 +92,30 @@ class Measurement(Runner):
     records: list[RequestRecord] = field(factory=list, init=False)
     _runner: Runner = derived(lambda self: self.engine.loop.runner)
     _lengths: Sequence[int] = derived(lambda self: self.plan.lengths)
-    _step: TimedStep | None = field(default=None, init=False)
+    _seconds: defaultdict[str, float] = field(factory=lambda: defaultdict(float), init=False)
     _seen: tuple[Key, StepTimes] | None = field(default=None, init=False)
     _generator: np.random.Generator = derived(lambda self: np.random.default_rng(self.plan.seed))
 
     def __attrs_post_init__(self) -> None:
+        step = self.engine.loop.decode_step
         if self._runner.is_captured:
-            self._lengths = (self.engine.loop.decode_step.drafter.num_spec_tokens,)
+            self._lengths = (step.drafter.num_spec_tokens,)
         else:
-            self._step = TimedStep(self.engine.loop.decode_step, self.plan.clock)
-            self._runner = EagerRunner(cast(DecodeStep, self._step))
+            timed = {name: partial(self._timed, getattr(step, name)) for name in PART_OF}
+            self._runner = EagerRunner(cast(DecodeStep, SimpleNamespace(**timed)))
+
+    def _timed(self, action: Callable[..., Any], *given: Any) -> Any:
+        """Do a part of a step, and count its seconds."""
+        began = self._now()
+        result = action(*given)
+        self._seconds[PART_OF[action.__name__]] += self._now() - began
+        return result
+
+    def _now(self) -> float:
+        device = self.engine.loop.device
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return self.plan.clock()
 
     @property
     def prefill_seconds(self) -> float:
@@ -172,10 +158,8 @@ class Measurement(Runner):
         shorter = [min(limit, drawn) for limit in draft_limits]
         began = self.plan.clock()
         verdicts = self._runner.run(running, shorter)
-        parts = {"graph": self.plan.clock() - began}
-        if self._step is not None:
-            parts = {**self._step.seconds}
-            self._step.seconds.clear()
+        parts = {**self._seconds} or {"graph": self.plan.clock() - began}
+        self._seconds.clear()
         self._seen = (len(shorter), max(shorter)), StepTimes(**parts)
         self.drafts += [(one.num_draft_tokens, one.num_accepted) for one in verdicts]
         return verdicts
