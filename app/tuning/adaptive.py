@@ -14,7 +14,7 @@ from operator import mul
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, field
 from numpy.typing import NDArray
 
 from ...core.policies.parameters import derived
@@ -67,29 +67,9 @@ class DraftRecord:
             yield chance
 
 
-@frozen
-class Prices:
-    """What a step of some requests costs.
-
-    Attributes:
-        shared: seconds by the length of the longest draft, from 0 on, without what follows.
-        token: seconds for each draft token of each request, on top.
-    """
-
-    shared: NDArray[np.float64]
-    token: float
-
-    @classmethod
-    def of(cls, costs: StepCosts, num_reqs: int, max_spec_tokens: int) -> "Prices":
-        """Taken apart from steps in which all drafts were of one length."""
-        longest = max_spec_tokens
-        verification = [costs.times(num_reqs, one).verification for one in (longest > 1, longest)]
-        num_more = num_reqs * (longest - (longest > 1))
-        token = max(verification[1] - verification[0], 0.0) / num_more
-        seconds = (costs.seconds(num_reqs, length) for length in range(longest + 1))
-        shared = [one - token * num_reqs * i for i, one in enumerate(seconds)]
-        return cls(np.array(shared), token)
-
+Prices = tuple[NDArray[np.float64], float]
+"""Seconds of a step by the length of its longest draft, from 0 on, and on top for each draft token
+of each request."""
 
 Offer = tuple[float, int, int]
 """The chance that a draft token is accepted, minus its place, its request: the best is largest."""
@@ -111,9 +91,7 @@ class AdaptiveRunner(Runner):
     _records: WeakKeyDictionary[RequestState, DraftRecord] = field(
         factory=WeakKeyDictionary, init=False
     )
-    _prices_of: Callable[[int], Prices] = derived(
-        lambda self: cache(lambda num: Prices.of(self.costs, num, self.max_spec_tokens))
-    )
+    _prices_of: Callable[[int], Prices] = derived(lambda self: cache(self._prices))
 
     def run(self, running: Running, draft_limits: Sequence[int]) -> list[Verdict]:
         """See `Runner.run`."""
@@ -124,7 +102,7 @@ class AdaptiveRunner(Runner):
 
     def choose(self, states: Sequence[RequestState], draft_limits: Sequence[int]) -> list[int]:
         """For each request the K that promises the most tokens per second of this step."""
-        prices, num_reqs = self._prices_of(len(states)), len(states)
+        (shared, token), num_reqs = self._prices_of(len(states)), len(states)
         # Most likely tokens first; a request's own are in order, since each needs those before it.
         offers = [(0.0, 0, 0), *sorted(self._offers(states, draft_limits), reverse=True)]
         reaches, ahead, requests = map(np.array, zip(*offers, strict=True))
@@ -132,11 +110,20 @@ class AdaptiveRunner(Runner):
         longest = np.arange(1 - ahead.min())
         fits = -ahead <= longest[:, None]
         tokens = num_reqs + np.cumsum(fits * reaches, axis=1)
-        seconds = prices.shared[longest, None] + prices.token * (np.cumsum(fits, axis=1) - 1)
+        seconds = shared[longest, None] + token * (np.cumsum(fits, axis=1) - 1)
         row, last = np.unravel_index((tokens / seconds).argmax(), fits.shape)
         taken = requests[1 : last + 1][fits[row, 1 : last + 1]]
         lengths: list[int] = np.bincount(taken, minlength=num_reqs).tolist()
         return lengths
+
+    def _prices(self, num_reqs: int) -> Prices:
+        """Taken apart from steps in which all drafts were of one length."""
+        longest, first = self.max_spec_tokens, int(self.max_spec_tokens > 1)
+        few, all_of = (self.costs.times(num_reqs, k).verification for k in (first, longest))
+        token = max(all_of - few, 0.0) / (num_reqs * (longest - first))
+        lengths = np.arange(longest + 1)
+        seconds = np.array([self.costs.seconds(num_reqs, int(k)) for k in lengths])
+        return seconds - token * num_reqs * lengths, token
 
     def _offers(self, states: Sequence[RequestState], limits: Sequence[int]) -> Iterator[Offer]:
         for request, (state, limit) in enumerate(zip(states, limits, strict=True)):
