@@ -3,8 +3,8 @@
 Accepted and final tokens are counted separately, so that figures add up by construction.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 import numpy as np
@@ -13,7 +13,6 @@ from attrs import frozen
 from ...core import AcceptanceStatistics
 from ..request import RequestRecord
 from .latency import SUCCESS, Distribution, latencies_of
-from .requests import Served
 
 WINDOW_SECONDS = 1.0
 """What the peak is measured over; the whole run where that is shorter."""
@@ -148,12 +147,11 @@ class Figures:
         return self.num_output_tokens / self.cpu_seconds if self.cpu_seconds else None
 
 
-def figures_of(served: Sequence[Served], cpu_seconds: float = 0.0) -> Figures:
+def figures_of(
+    by_category: Mapping[str, Sequence[RequestRecord]], cpu_seconds: float = 0.0
+) -> Figures:
     """Compute all figures; without requests they are 0."""
-    records = [one.record for one in served]
-    by_category = defaultdict[str, list[RequestRecord]](list)
-    for one in served:
-        by_category[one.category].append(one.record)
+    records = [record for members in by_category.values() for record in members]
     duration = duration_of(records)
     # A duration of 0 has no requests, and then every count is 0, too.
     seconds = duration or 1.0

@@ -3,7 +3,7 @@
 A request waits for its turn outside the engine, so its latency counts from when it was handed over.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from time import perf_counter, sleep
@@ -69,14 +69,6 @@ class TimedRequest:
     at: float = 0.0
 
 
-@frozen
-class Served:
-    """What the engine recorded of a request that has ended, and the category of its prompt."""
-
-    record: RequestRecord
-    category: str
-
-
 def make_arrivals(
     load: Load, prompts: Sequence[Prompt], params: SamplingParams
 ) -> list[TimedRequest]:
@@ -118,10 +110,11 @@ def serve(
     arrivals: Iterable[TimedRequest],
     max_concurrency: int,
     on_ended: OnEnded = lambda _: None,
-) -> list[Served]:
-    """Serve requests as they come, so many at once at most; the result is as they ended."""
+) -> dict[str, list[RequestRecord]]:
+    """Serve requests as they come, so many at once at most; what was recorded, by category."""
     waiting = deque(sorted(arrivals, key=lambda arrival: arrival.at))
-    inside, served, began = dict[int, str](), list[Served](), perf_counter()
+    inside, began = dict[int, str](), perf_counter()
+    served = defaultdict[str, list[RequestRecord]](list)
     while waiting or inside:
         now = perf_counter() - began
         while waiting and waiting[0].at <= now and len(inside) < max_concurrency:
@@ -131,6 +124,7 @@ def serve(
             sleep(waiting[0].at - now)
             continue
         ended = [event.record for event in engine.step() if event.record is not None]
-        served += [Served(one, inside.pop(one.request_id)) for one in ended]
+        for record in ended:
+            served[inside.pop(record.request_id)].append(record)
         on_ended(len(ended))
     return served

@@ -17,7 +17,6 @@ from acceptor.app.bench.files import write_record
 from acceptor.app.bench.latency import PERCENTILES, Distribution, latencies_of
 from acceptor.app.bench.pair import NoText
 from acceptor.app.bench.pair import Pair as BenchPair
-from acceptor.app.bench.requests import Served
 from acceptor.app.bench.results import BenchResults, read_results
 from acceptor.app.bench.run import Bench
 from acceptor.app.bench.sweep import PLAIN, Load, Sweep
@@ -188,24 +187,26 @@ def record_of(
 
 
 @st.composite
-def served(draw: st.DrawFn) -> Served:
+def records(draw: st.DrawFn) -> RequestRecord:
     made = draw(st.lists(steps(), min_size=1, max_size=8))
     times = sorted(draw(st.lists(st.floats(5.5, 9), min_size=len(made), max_size=len(made))))
     status = draw(st.sampled_from(FinishReason))
-    record = record_of(draw(st.floats(0, 5)), times, made, status)
-    return Served(record, draw(st.sampled_from(("verse", "prose"))))
+    return record_of(draw(st.floats(0, 5)), times, made, status)
 
 
-@given(st.lists(served(), min_size=1, max_size=6))
-def test_figures_add_up(requests: list[Served]) -> None:
-    figures = figures_of(requests)
-    assert figures.num_successful + figures.num_failed == len(requests)
+several = st.lists(records(), min_size=1, max_size=4)
+
+
+@given(st.dictionaries(st.sampled_from(("verse", "prose")), several, min_size=1))
+def test_figures_add_up(requests: dict[str, list[RequestRecord]]) -> None:
+    figures, num_requests = figures_of(requests), sum(map(len, requests.values()))
+    assert figures.num_successful + figures.num_failed == num_requests
     assert_figures_add_up(figures)
     for name in ("num_drafts", "num_accepted_tokens", "num_final_tokens"):
         parts = figures.acceptance_by_category.values()
         assert sum(getattr(part, name) for part in parts) == getattr(figures.acceptance, name)
     assert figures.output_throughput * figures.duration == pytest.approx(figures.num_output_tokens)
-    assert figures.peak_concurrency <= len(requests)
+    assert figures.peak_concurrency <= num_requests
     assert figures.peak_output_throughput >= figures.output_throughput * 0.99
 
 
