@@ -8,7 +8,7 @@ from itertools import starmap
 
 from attrs import frozen
 
-from .figures import Figures
+from .figures import Acceptance, Figures
 from .latency import NAMES
 
 Value = Callable[[Figures], float | None]
@@ -93,19 +93,17 @@ def _latency(name: str, title: str) -> Section:
     return title, tuple(row(what) for what in ("mean", "median", "p99"))
 
 
-def _drafted(figures: Figures, value: float) -> float | None:
-    return value if figures.acceptance.num_drafts else None
-
-
-def _percent(figures: Figures) -> float | None:
-    return _drafted(figures, 100 * figures.acceptance.acceptance_rate)
+def _of_drafts(value: Callable[[Acceptance], float]) -> Value:
+    return lambda f: value(f.acceptance) if f.acceptance.num_drafts else None
 
 
 ACCEPTANCE: Section = (
     "speculative decoding",
     (
-        Row("acceptance rate (%)", _percent, 1, in_points=True),
-        Row("acceptance length", lambda f: _drafted(f, f.acceptance.acceptance_length)),
+        Row(
+            "acceptance rate (%)", _of_drafts(lambda a: 100 * a.acceptance_rate), 1, in_points=True
+        ),
+        Row("acceptance length", _of_drafts(lambda a: a.acceptance_length)),
         Row("drafts", lambda f: f.acceptance.num_drafts, 0, differs=False),
         Row("draft tokens", lambda f: f.acceptance.num_draft_tokens, 0, differs=False),
         Row("accepted tokens", lambda f: f.acceptance.num_accepted_tokens, 0, differs=False),

@@ -185,11 +185,6 @@ class Cell:
         times = self.replays or self.eager
         return median(times) if times else None
 
-    @property
-    def eager_time(self) -> float | None:
-        """The median of eager calls."""
-        return median(self.eager) if self.eager else None
-
 
 @frozen(kw_only=True)
 class Line:
