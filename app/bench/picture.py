@@ -29,19 +29,8 @@ STYLE: Any = {
 }
 
 
-@frozen(kw_only=True)
-class Line:
-    """One line of a panel.
-
-    Attributes:
-        name: in the legend, where lines of several panels may share it.
-        points: (x, y) from left to right.
-        look: what matplotlib's `plot` takes, such as `color`.
-    """
-
-    name: str
-    points: Sequence[tuple[float, float]]
-    look: Mapping[str, Any]
+Line = tuple[Sequence[tuple[float, float]], Mapping[str, Any]]
+"""Points (x, y) from left to right, and what matplotlib's `plot` takes, such as `color`."""
 
 
 def check_drawable(flag: str, path: Path | None) -> None:
@@ -68,13 +57,13 @@ class Picture:
 
     Attributes:
         y_label: of every panel, which begins at 0 unless it is logarithmic.
-        panels: lines below a title.
+        panels: lines below a title, by their names, which several panels may share.
         logarithmic: whether both axes are.
     """
 
     x_label: str
     y_label: str
-    panels: Mapping[str, Sequence[Line]]
+    panels: Mapping[str, Mapping[str, Line]]
     logarithmic: bool = False
 
     def draw(self, path: Path) -> None:
@@ -104,14 +93,14 @@ class Picture:
             with told_if_unwritable(path):
                 figure.savefig(path, metadata=date, dpi=150)
 
-    def _fill(self, axes: Any, title: str, lines: Sequence[Line]) -> None:
-        for line in lines:
-            axes.plot(*zip(*line.points, strict=True), label=line.name, **line.look)
+    def _fill(self, axes: Any, title: str, lines: Mapping[str, Line]) -> None:
+        for name, (points, look) in lines.items():
+            axes.plot(*zip(*points, strict=True), label=name, **look)
         # A number stays on the line of its name.
         unbroken = title.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
         axes.set_title(fill(unbroken, TITLE_WIDTH), fontsize="medium")
         axes.set_xlabel(self.x_label)
-        across = sorted({x for line in lines for x, _ in line.points})
+        across = sorted({x for points, _ in lines.values() for x, _ in points})
         if self.logarithmic:
             axes.set(xscale="log", yscale="log")
             axes.set_xticks(across, [f"{x:g}" for x in across])

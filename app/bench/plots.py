@@ -57,15 +57,11 @@ def acceptance(runs: Sequence[BenchRun]) -> Picture:
     panels = {}
     for group in comparable([run for run in runs if run.figures.acceptance.num_drafts]):
         shown = {(run.setting.line, run.setting.adaptive): run for run in _by_length(group)}
-        panels[table_name(group[0])] = [
-            Line(
-                name=run.setting.label,
-                points=[(place, 100 * rate) for place, rate in enumerate(rates)],
-                look=_look(run, runs),
-            )
+        panels[table_name(group[0])] = {
+            run.setting.label: ([(place, 100 * rate) for place, rate in rates], _look(run, runs))
             for run in shown.values()
-            for rates in [run.figures.acceptance.acceptance_rate_per_pos]
-        ]
+            for rates in [enumerate(run.figures.acceptance.acceptance_rate_per_pos)]
+        }
     return Picture(
         x_label="position in the draft", y_label="drafts accepted through it, %", panels=panels
     )
@@ -78,15 +74,14 @@ def latencies(runs: Sequence[BenchRun]) -> Picture:
         which = f", {table_name(group[0])}" if len(groups) > 1 else ""
         for name in _LATENCIES:
             spreads = [(run, getattr(run.figures, name).percentiles) for run in group]
-            panels[NAMES[name] + which] = [
-                Line(
-                    name=run.setting.label,
-                    points=[*zip(percentiles, PERCENTILES, strict=True)],
-                    look=_look(run, runs) | _dashes(run, runs),
+            panels[NAMES[name] + which] = {
+                run.setting.label: (
+                    [*zip(percentiles, PERCENTILES, strict=True)],
+                    _look(run, runs) | _dashes(run, runs),
                 )
                 for run, percentiles in spreads
                 if percentiles
-            ]
+            }
     return Picture(
         x_label="milliseconds", y_label="requests (ITL: steps) within it, %", panels=panels
     )
@@ -114,10 +109,9 @@ def throughput(runs: Sequence[BenchRun], *, cpu_time: bool = False) -> Picture:
             speed = figures.tokens_per_cpu_second if cpu_time else figures.output_throughput
             ends = (setting.num_spec_tokens,) if setting.num_spec_tokens else (0, longest(runs))
             name = setting.label if setting.adaptive else setting.line
-            before = lines[name].points if name in lines else ()
-            points = [*before, *((end, speed or 0.0) for end in ends)]
-            lines[name] = Line(name=name, points=points, look=_look(run, runs))
-        panels[table_name(group[0])] = [*lines.values()]
+            before, _ = lines.get(name, ((), {}))
+            lines[name] = [*before, *((end, speed or 0.0) for end in ends)], _look(run, runs)
+        panels[table_name(group[0])] = lines
     return Picture(
         x_label="K, tokens per draft",
         y_label=f"output tokens per {'CPU ' if cpu_time else ''}second",

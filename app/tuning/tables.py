@@ -135,12 +135,12 @@ def error_summary(checks: Sequence[Check]) -> str:
 
 def curve(results: TuneResults) -> Picture:
     """One panel per concurrency, one line per policy; plain decoding is a level."""
-    panels = {f"{one} at a time": [*_lines(results, one)] for one in results.concurrencies}
+    panels = {f"{one} at a time": dict(_lines(results, one)) for one in results.concurrencies}
     tokens = unit(results).replace("tok/s", "tokens per second")
     return Picture(x_label="K, tokens per draft", y_label=f"output {tokens}", panels=panels)
 
 
-def _lines(results: TuneResults, concurrency: int) -> Iterator[Line]:
+def _lines(results: TuneResults, concurrency: int) -> Iterator[tuple[str, Line]]:
     measured = {check.prediction: check.measured for check in results.checks}
     by_length = sorted(results.predictions, key=lambda one: one.num_spec_tokens)
     here = [one for one in by_length if one.concurrency == concurrency]
@@ -152,8 +152,8 @@ def _lines(results: TuneResults, concurrency: int) -> Iterator[Line]:
             look = {"color": f"C{[*results.policies].index(name)}"}
         else:
             points.append((by_length[-1].num_spec_tokens, points[0][1]))
-        yield Line(name=name, points=points, look=look)
+        yield name, (points, look)
         checked = [(one.num_spec_tokens, measured[one]) for one in mine if one in measured]
         if checked:
             cross = {"color": look["color"], "marker": "x", "linestyle": ""}
-            yield Line(name=f"{name}, measured", points=checked, look=cross)
+            yield f"{name}, measured", (checked, cross)

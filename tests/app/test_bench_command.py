@@ -53,8 +53,9 @@ def test_policies_stand_side_by_side_and_an_earlier_run_beside_a_later_one(
     latencies = (plots / "latency.svg").read_text(encoding="utf-8")
     for name in ("time to first token", "time per output token", "inter-token latency"):
         assert name in latencies
-    slow = pictured_latencies(read_results(file).runs).panels["inter-token latency"][0].points[-1]
-    assert slow == (read_results(file).runs[0].figures.itl.percentiles[-1], 100.0)
+    drawn = pictured_latencies(read_results(file).runs).panels["inter-token latency"]
+    points, _ = drawn["plain"]
+    assert points[-1] == (read_results(file).runs[0].figures.itl.percentiles[-1], 100.0)
     code, out, err = bench(*QUICK, "--policy", "block,typical", "--compare", file)
     assert (code, err) == (0, "")
     assert "not measured before: block, K=4, temperature 1, backend reference" in out

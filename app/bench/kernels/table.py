@@ -148,11 +148,11 @@ def picture(run: Run) -> Picture:
     grouped: dict[str, list[Line]] = {}
     for line in measured:
         grouped.setdefault(label(line, measured), []).append(line)
-    panels = {name: [*_curves(group)] for name, group in grouped.items()}
+    panels = {name: dict(_curves(group)) for name, group in grouped.items()}
     return Picture(x_label="requests", y_label="µs, cold cache", panels=panels, logarithmic=True)
 
 
-def _curves(group: Sequence[Line]) -> Iterator[Curve]:
+def _curves(group: Sequence[Line]) -> Iterator[tuple[str, Curve]]:
     floor = {"color": "black", "linestyle": "--", "linewidth": 1}
     columns = [("floor", floor, [line.floor for line in group])]
     for place, cell in enumerate(group[0].cells):
@@ -162,4 +162,4 @@ def _curves(group: Sequence[Line]) -> Iterator[Curve]:
         sized = zip((line.workload.num_reqs for line in group), times, strict=True)
         points = [(num_reqs, time) for num_reqs, time in sized if time is not None]
         if points:
-            yield Curve(name=name, points=points, look=look)
+            yield name, (points, look)
