@@ -22,12 +22,8 @@ TARGET_LOGITS = np.array([[2.0, 1.5, 2.5, 0.0], [7.0, 3.5, 0.0, 6.5], [0.0, 3.0,
 DRAFT_LOGITS = np.array([[6.5, 0.0, 7.5, 6.5], [0.0, 1.5, 6.0, 4.5]])
 
 
-@frozen(eq=False)
-class Laws:
-    """Target [K + 1, V] and draft [K, V]; each row sums to 1."""
-
-    target: Floats
-    draft: Floats
+Laws = tuple[Floats, Floats]
+"""Target [K + 1, V] and draft [K, V]; each row sums to 1."""
 
 
 def laws(target: float, draft: float | None = None, rows: Sequence[int] = (0, 1, 2)) -> Laws:
@@ -35,12 +31,12 @@ def laws(target: float, draft: float | None = None, rows: Sequence[int] = (0, 1,
 
     These rows of the target are taken for the right ones.
     """
-    temperatures = target, target if draft is None else draft
-    of_rows = [
-        np.exp([law_of(row, Recipe(temperature=temperature)).log_p for row in logits])
-        for logits, temperature in zip((TARGET_LOGITS, DRAFT_LOGITS), temperatures, strict=True)
-    ]
-    return Laws(of_rows[0][list(rows)], of_rows[1])
+    of_target = TARGET_LOGITS[list(rows)]
+    return _law(of_target, target), _law(DRAFT_LOGITS, target if draft is None else draft)
+
+
+def _law(logits: Floats, temperature: float) -> Floats:
+    return np.exp([law_of(row, Recipe(temperature=temperature)).log_p for row in logits])
 
 
 Rule = Callable[[Floats, Floats, Floats], tuple[Floats, Floats]]
@@ -142,11 +138,11 @@ class Mistake:
 
     def law(self, temperature: float) -> Floats:
         """Of all rows' tokens, where the target's law goes on behind emitted ones: [V, V, …]."""
-        target, tested = laws(temperature).target, self.read(temperature)
-        drawn = self.drafts(temperature).draft
-        law: Floats = tested.target[-1]
+        (target, _), (p, q) = laws(temperature), self.read(temperature)
+        _, drawn = self.drafts(temperature)
+        law: Floats = p[-1]
         for row in reversed(range(len(drawn))):
-            accepted, recovered = self.rule(tested.target[row], tested.draft[row], drawn[row])
+            accepted, recovered = self.rule(p[row], q[row], drawn[row])
             plain = reduce(np.multiply.outer, target[row + 1 :])
             law = np.multiply.outer(accepted, law) + np.multiply.outer(recovered, plain)
         return law

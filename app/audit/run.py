@@ -142,7 +142,7 @@ def _counts(step: Step, num_steps: int, temperature: float, seed: int) -> Floats
     check_tensor("token_ids", emitted, (num_steps, num_rows), INTEGERS)
     token_ids = emitted.cpu().numpy()
     _check_emitted(token_ids, vocab_size)
-    generator, rows = np.random.default_rng(num_steps), laws(temperature).target
+    generator, (rows, _) = np.random.default_rng(num_steps), laws(temperature)
     plain = [generator.choice(vocab_size, num_steps, p=row) for row in rows]
     counts = np.zeros((vocab_size,) * num_rows)
     np.add.at(counts, tuple(np.where(token_ids.T < 0, plain, token_ids.T)), 1.0)
