@@ -7,22 +7,19 @@ policies other than strict a request's tokens depend on its K, and so on its nei
 why adaptive K is off by default.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import accumulate
-from operator import mul
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from attrs import define, field
-from numpy.typing import NDArray
 
 from ...core.policies.parameters import derived
 from ..engine.runner import Runner
 from ..frontier import Running
 from ..request_state import RequestState, Verdict
-from .costs import StepCosts
-from .profile import AcceptanceProfile, outcomes
+from .costs import Floats, StepCosts
+from .profile import AcceptanceProfile
 
 PRIOR_DRAFTS = 4.0
 """How many drafts of its own a request needs to count as much as the profile."""
@@ -31,48 +28,9 @@ MEMORY = 0.97
 """How much of a request's own record is left after a step: texts change, and a K of 0, under which
 nothing is learned, must not last for ever."""
 
-
-@define
-class DraftRecord:
-    """What one request's drafts have shown so far; the counts fade.
-
-    Attributes:
-        offered: for each place, how many drafts came so far.
-        accepted: of those, how many were accepted there.
-    """
-
-    offered: list[float]
-    accepted: list[float]
-
-    def observe(self, num_draft_tokens: int, num_accepted: int) -> None:
-        """Count a draft and forget a little."""
-        self.offered = [MEMORY * count for count in self.offered]
-        self.accepted = [MEMORY * count for count in self.accepted]
-        for place, is_accepted in outcomes(num_draft_tokens, num_accepted):
-            self.offered[place] += 1
-            self.accepted[place] += is_accepted
-
-    def chances(self, profile: AcceptanceProfile) -> Iterator[float]:
-        """Of each place in turn, given that all before it were accepted.
-
-        What is seen at one place also moves what is believed of the next: a request that does
-        better than the profile where it was looked at is taken to do so further on.
-        """
-        lift = 1.0
-        for place, (offered, accepted) in enumerate(zip(self.offered, self.accepted, strict=True)):
-            usual = profile.chance(place)
-            believed = min(lift * usual, 1.0)
-            chance = (PRIOR_DRAFTS * believed + accepted) / (PRIOR_DRAFTS + offered)
-            lift = chance / usual if usual > 0 else 1.0
-            yield chance
-
-
-Prices = tuple[NDArray[np.float64], float]
+Prices = tuple[Floats, float]
 """Seconds of a step by the length of its longest draft, from 0 on, and on top for each draft token
 of each request."""
-
-Offer = tuple[float, int, int]
-"""The chance that a draft token is accepted, minus its place, its request: the best is largest."""
 
 
 @define(eq=False, kw_only=True)
@@ -88,33 +46,55 @@ class AdaptiveRunner(Runner):
     costs: StepCosts
     profile: AcceptanceProfile
     max_spec_tokens: int
-    _records: WeakKeyDictionary[RequestState, DraftRecord] = field(
-        factory=WeakKeyDictionary, init=False
-    )
+    _records: WeakKeyDictionary[RequestState, Floats] = field(factory=WeakKeyDictionary, init=False)
     _prices_of: Callable[[int], Prices] = derived(lambda self: cache(self._prices))
 
     def run(self, running: Running, draft_limits: Sequence[int]) -> list[Verdict]:
         """See `Runner.run`."""
         verdicts = self.runner.run(running, self.choose(running.states, draft_limits))
         for state, verdict in zip(running.states, verdicts, strict=True):
-            self._record(state).observe(verdict.num_draft_tokens, verdict.num_accepted)
+            self.observe(state, verdict.num_draft_tokens, verdict.num_accepted)
         return verdicts
+
+    def observe(self, state: RequestState, num_draft_tokens: int, num_accepted: int) -> None:
+        """Count a request's draft, and forget a little."""
+        offered, accepted = record = self._record(state)
+        record *= MEMORY
+        offered[: min(num_accepted + 1, num_draft_tokens)] += 1
+        accepted[:num_accepted] += 1
 
     def choose(self, states: Sequence[RequestState], draft_limits: Sequence[int]) -> list[int]:
         """For each request the K that promises the most tokens per second of this step."""
         (shared, token), num_reqs = self._prices_of(len(states)), len(states)
+        reaches = np.cumprod(self._chances(states), axis=0)
+        is_of_use = np.arange(self.max_spec_tokens)[:, None] < draft_limits
         # Most likely tokens first; a request's own are in order, since each needs those before it.
-        offers = [(0.0, 0, 0), *sorted(self._offers(states, draft_limits), reverse=True)]
-        reaches, ahead, requests = map(np.array, zip(*offers, strict=True))
-        # Of drafts up to each length, the first so many offers that fit are taken.
-        longest = np.arange(1 - ahead.min())
-        fits = -ahead <= longest[:, None]
-        tokens = num_reqs + np.cumsum(fits * reaches, axis=1)
-        seconds = shared[longest, None] + token * (np.cumsum(fits, axis=1) - 1)
-        row, last = np.unravel_index((tokens / seconds).argmax(), fits.shape)
-        taken = requests[1 : last + 1][fits[row, 1 : last + 1]]
+        offers = np.argsort(-reaches, axis=None, kind="stable")
+        offers = offers[is_of_use.flat[offers]]
+        # Of drafts up to each length, the first so many offers that fit are taken, or none.
+        fits = offers // num_reqs < np.arange(self.max_spec_tokens + 1)[:, None]
+        tokens = num_reqs + np.cumsum(fits * reaches.flat[offers], axis=1)
+        seconds = shared[:, None] + token * np.cumsum(fits, axis=1)
+        rates = np.insert(tokens / seconds, 0, num_reqs / shared, axis=1)
+        row, num_seen = np.unravel_index(rates.argmax(), rates.shape)
+        taken = offers[:num_seen][fits[row, :num_seen]] % num_reqs
         lengths: list[int] = np.bincount(taken, minlength=num_reqs).tolist()
         return lengths
+
+    def _chances(self, states: Sequence[RequestState]) -> list[Floats]:
+        """Of each place in turn, given that all before it were accepted: [num_reqs] each.
+
+        What is seen at one place also moves what is believed of the next: a request that does
+        better than the profile where it was looked at is taken to do so further on.
+        """
+        offered, accepted = np.stack([*map(self._record, states)], axis=-1)
+        lift, chances = np.ones(len(states)), list[Floats]()
+        for place in range(self.max_spec_tokens):
+            usual = self.profile.chance(place)
+            believed = PRIOR_DRAFTS * np.minimum(lift * usual, 1.0)
+            chances.append((believed + accepted[place]) / (PRIOR_DRAFTS + offered[place]))
+            lift = chances[-1] / usual if usual > 0 else np.ones(len(states))
+        return chances
 
     def _prices(self, num_reqs: int) -> Prices:
         """Taken apart from steps in which all drafts were of one length."""
@@ -125,12 +105,6 @@ class AdaptiveRunner(Runner):
         seconds = np.array([self.costs.seconds(num_reqs, int(k)) for k in lengths])
         return seconds - token * num_reqs * lengths, token
 
-    def _offers(self, states: Sequence[RequestState], limits: Sequence[int]) -> Iterator[Offer]:
-        for request, (state, limit) in enumerate(zip(states, limits, strict=True)):
-            chances = self._record(state).chances(self.profile)
-            for place, reach in zip(range(1, limit + 1), accumulate(chances, mul), strict=False):
-                yield reach, -place, request
-
-    def _record(self, state: RequestState) -> DraftRecord:
-        nothing = [0.0] * self.max_spec_tokens
-        return self._records.setdefault(state, DraftRecord(nothing, nothing))
+    def _record(self, state: RequestState) -> Floats:
+        """[2, K], how many drafts came to each place and were accepted there; the counts fade."""
+        return self._records.setdefault(state, np.zeros((2, self.max_spec_tokens)))

@@ -6,17 +6,11 @@ depend on what is drafted after it.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import accumulate, pairwise
 from operator import mul
 
 from attrs import frozen
-
-
-def outcomes(num_draft_tokens: int, num_accepted: int) -> Iterator[tuple[int, bool]]:
-    """Each place that a draft came to, and whether its token was accepted."""
-    for place in range(min(num_accepted + 1, num_draft_tokens)):
-        yield place, place < num_accepted
 
 
 @frozen
@@ -35,7 +29,11 @@ class AcceptanceProfile:
     @classmethod
     def of(cls, drafts: Iterable[tuple[int, int]]) -> "AcceptanceProfile":
         """Count drafts of any lengths, each (num_draft_tokens, num_accepted)."""
-        seen = Counter(one for draft in drafts for one in outcomes(*draft))
+        seen = Counter(
+            (place, place < num_accepted)
+            for num_draft_tokens, num_accepted in drafts
+            for place in range(min(num_accepted + 1, num_draft_tokens))
+        )
         width = 1 + max((place for place, _ in seen), default=-1)
         num_offered = [seen[place, True] + seen[place, False] for place in range(width)]
         return cls(

@@ -124,7 +124,7 @@ def test_what_a_token_costs_decides_whose_drafts_are_long(
     states = [make_state(), make_state()]
     for state, num_accepted in zip(states, (MAX_SPEC_TOKENS, 0), strict=True):
         for _ in range(100):
-            runner._record(state).observe(MAX_SPEC_TOKENS, num_accepted)
+            runner.observe(state, MAX_SPEC_TOKENS, num_accepted)
     assert runner.choose(states, draft_limits) == expected
 
 
@@ -156,7 +156,7 @@ def test_the_law_of_the_output_is_the_targets(pair: Pair, policy: Policy) -> Non
         state = make_state()
         # Often enough to matter within a few tokens.
         for num_draft_tokens, num_accepted in 8 * steps:
-            runner._record(state).observe(num_draft_tokens, num_accepted)
+            runner.observe(state, num_draft_tokens, num_accepted)
         (length,) = runner.choose([state], [2])
         chosen.add((len(steps), length))
         return length
