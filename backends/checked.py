@@ -51,7 +51,8 @@ def check_values(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> N
     name = "target_logits" if isinstance(batch, VerifyBatch) else "logits"
     if isinstance(batch, VerifyBatch):
         _check_rows(batch)
-    _check_masks(batch)
+    if batch.allowed_tokens is not None and batch.allowed_rows is not None:
+        _check_range("allowed_rows", batch.allowed_rows, -1, len(batch.allowed_tokens))
     _check_range("positions", batch.positions, 0)
     _check_logits(name, getattr(batch, name))
     if params.bias is not None:
@@ -88,11 +89,6 @@ def _check_rows(batch: VerifyBatch) -> None:
             f"got {starts[0]} and {starts[-1]}"
         )
     _check_range("num_logits of a request", batch.cu_num_logits.diff(), 0, batch.max_spec_len + 2)
-
-
-def _check_masks(batch: VerifyBatch | SampleBatch) -> None:
-    if batch.allowed_tokens is not None and batch.allowed_rows is not None:
-        _check_range("allowed_rows", batch.allowed_rows, -1, len(batch.allowed_tokens))
 
 
 def _check_range(name: str, values: Tensor, low: int, end: int | None = None) -> None:

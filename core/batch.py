@@ -70,18 +70,15 @@ class VerifyBatch:
         check_tensor("draft_token_ids", self.draft_token_ids, (None, None), INTEGERS, device)
         check_tensor("cu_num_logits", self.cu_num_logits, (self.num_reqs + 1,), INTEGERS, device)
         _check_rest(self, self.target_logits)
-        self._check_draft_logits(device)
-
-    def _check_draft_logits(self, device: torch.device) -> None:
-        if self.draft_logits is None:
-            _check_id_map(self.draft_to_target, None, device)
-            return
-        _check_logits("draft_logits", self.draft_logits, num_dims=3, device=device)
-        check_integer("draft_logits.shape[1]", self.draft_logits.shape[1], self.max_spec_len)
-        check_integer("draft_logits.shape[2]", self.draft_logits.shape[2], 1, self.vocab_size)
-        if self.slot_ids is None:
-            check_integer("draft_logits.shape[0]", self.draft_logits.shape[0], self.num_reqs)
-        _check_id_map(self.draft_to_target, self.draft_logits.shape[-1], device)
+        num_ids = None
+        if self.draft_logits is not None:
+            _check_logits("draft_logits", self.draft_logits, num_dims=3, device=device)
+            num_slots, num_places, num_ids = self.draft_logits.shape
+            check_integer("draft_logits.shape[1]", num_places, self.max_spec_len)
+            check_integer("draft_logits.shape[2]", num_ids, 1, self.vocab_size)
+            if self.slot_ids is None:
+                check_integer("draft_logits.shape[0]", num_slots, self.num_reqs)
+        _check_id_map(self.draft_to_target, num_ids, device)
 
     @property
     def num_reqs(self) -> int:

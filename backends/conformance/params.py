@@ -5,6 +5,7 @@ a batch takes.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from attrs import asdict, frozen
@@ -15,8 +16,9 @@ from .case import Case, one_of
 MIN_P = (1e-3, 0.05, 0.3, 1.0)
 TOP_K = (1, 2, 3, 5, 20, 50, 600, 10**6)
 TOP_P = (1e-6, 0.1, 0.25, 0.5, 0.9, 0.95, 0.999)
-ENDS = (1e3, 1e6)
-"""Sizes of extreme penalties."""
+REPETITIONS = (1.0, 0.5, 1.25, 1.37)
+ENDS, BOTH_ENDS = (1e-6, 1e-3, 1e3, 1e6), (-1e6, -1e3, 1e3, 1e6)
+"""Extreme penalties."""
 
 
 def all_params(case: Case) -> tuple[SamplingParams, ...]:
@@ -43,9 +45,10 @@ class _Choice:
             seed=int(self.rng.integers(0, 2**64, dtype=np.uint64)),
             draft=self._recipe() if self.case.has("draft recipe") else None,
             logit_bias=self._bias() if self._asks("bias") else {},
-            repetition_penalty=self._repetition() if adjusts else 1.0,
-            presence_penalty=self._penalty((-0.5, 0.0, 0.71)) if adjusts else 0.0,
-            frequency_penalty=self._penalty((-0.3, 0.0, 0.25)) if adjusts else 0.0,
+            # 1 would be no penalty, which the first request must have.
+            repetition_penalty=self._any(REPETITIONS[self.is_first :], ENDS) if adjusts else 1.0,
+            presence_penalty=self._any((-0.5, 0.0, 0.71), BOTH_ENDS) if adjusts else 0.0,
+            frequency_penalty=self._any((-0.3, 0.0, 0.25), BOTH_ENDS) if adjusts else 0.0,
             logprobs=self._logprobs() if self._asks("logprobs") else None,
             logprobs_mode=LogprobsMode.PROCESSED if self._one_in(2) else LogprobsMode.RAW,
         )
@@ -74,19 +77,10 @@ class _Choice:
     def _one_bias(self) -> float:
         if self.rng.random() < 0.3:
             return -math.inf
-        return self._end() * 1e3 if self._is_extreme() else float(self.rng.normal(scale=3))
+        return self._any((float(self.rng.normal(scale=3)),), [1e3 * end for end in BOTH_ENDS])
 
-    def _repetition(self) -> float:
-        if self._is_extreme():
-            return one_of(self.rng, (1e-6, 1e-3, *ENDS))
-        # 1 would be no penalty, which the first request must have.
-        return one_of(self.rng, (0.5, 1.25, 1.37) if self.is_first else (0.5, 1.0, 1.25, 1.37))
-
-    def _penalty(self, usual: tuple[float, ...]) -> float:
-        return self._end() if self._is_extreme() else one_of(self.rng, usual)
-
-    def _end(self) -> float:
-        return one_of(self.rng, (-1.0, 1.0)) * one_of(self.rng, ENDS)
+    def _any(self, usual: Sequence[float], extreme: Sequence[float]) -> float:
+        return one_of(self.rng, extreme if self._is_extreme() else usual)
 
     def _logprobs(self) -> int:
         # The widest decides the shape of all.

@@ -4,7 +4,7 @@ It measures what an engine does at an acceptance rate without a model pair that 
 does not follow the target.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from operator import mul
 from typing import ClassVar
@@ -21,10 +21,6 @@ DEFAULT_DECAY = 0.85
 """How much the conditional rate falls from one place in the draft to the next."""
 
 
-def _as_tuple(rates: Iterable[float]) -> tuple[float, ...]:
-    return tuple(rates)
-
-
 @frozen
 class Synthetic(Policy):
     """Accept token i, if all before it were, with probability rates[i] / rates[i - 1].
@@ -37,7 +33,7 @@ class Synthetic(Policy):
         InvalidInputError: a rate is outside [0, 1] or larger than the one before it.
     """
 
-    rates: tuple[float, ...] = field(converter=_as_tuple)
+    rates: tuple[float, ...] = field(converter=tuple[float, ...])
 
     name: ClassVar[str] = "synthetic"
     lossless: ClassVar[bool] = False
