@@ -5,7 +5,7 @@ by the largest log w(v) - log E(v), where E are standard exponentials. The law i
 sum(w). A row needs V / 512 + 512 random numbers instead of V, and no normaliser.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 import torch
@@ -47,38 +47,26 @@ def race_of_shards(shards: Sequence[Tensor], words: WordSource) -> Tensor:
     Returns:
         [num_rows] int64 token ids.
     """
-    parts = [_split_into_blocks(part) for part in _at_their_ids(shards)]
+    parts, first_id, vocab_size = [], 0, sum(shard.shape[1] for shard in shards)
+    block_size = min(vocab_size, BLOCK_SIZE)
+    for shard in shards:
+        # As wide as a row of whole blocks, without weight where the ids are another's or nobody's.
+        behind = vocab_size - first_id - shard.shape[1] + -vocab_size % block_size
+        parts.append(_padded(shard, first_id, behind).unflatten(1, (-1, block_size)))
+        first_id += shard.shape[1]
     masses = reduce(torch.logaddexp, (part.logsumexp(dim=-1) for part in parts))
     rows = torch.arange(len(masses), device=masses.device)
     block_ids = torch.arange(masses.shape[1], device=masses.device).expand_as(masses)
     winner = _first_to_arrive(masses, words(Level.BLOCK, block_ids))
     inside = reduce(torch.maximum, (part[rows, winner] for part in parts))
-    first_id = winner * BLOCK_SIZE
-    token_ids = first_id[:, None] + torch.arange(inside.shape[1], device=inside.device)
-    return first_id + _first_to_arrive(inside, words(Level.TOKEN, token_ids))
+    first = winner * BLOCK_SIZE
+    token_ids = first[:, None] + torch.arange(block_size, device=inside.device)
+    return first + _first_to_arrive(inside, words(Level.TOKEN, token_ids))
 
 
 def _first_to_arrive(log_weights: Tensor, words: Tensor) -> Tensor:
     # torch.argmax promises the first of several maxima, which is the lowest id.
     return (log_weights - exponential(words).log()).argmax(dim=-1)
-
-
-def _at_their_ids(shards: Sequence[Tensor]) -> Iterator[Tensor]:
-    # Every shard as wide as a row, without weight where the ids are another's.
-    vocab_size = sum(shard.shape[1] for shard in shards)
-    first_id = 0
-    for shard in shards:
-        behind = vocab_size - first_id - shard.shape[1]
-        yield _padded(shard, first_id, behind)
-        first_id += shard.shape[1]
-
-
-def _split_into_blocks(log_weights: Tensor) -> Tensor:
-    num_rows, vocab_size = log_weights.shape
-    block_size = min(vocab_size, BLOCK_SIZE)
-    num_blocks = -(-vocab_size // block_size)
-    padded = _padded(log_weights, 0, num_blocks * block_size - vocab_size)
-    return padded.view(num_rows, num_blocks, block_size)
 
 
 def _padded(log_weights: Tensor, before: int, behind: int) -> Tensor:

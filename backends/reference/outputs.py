@@ -16,12 +16,15 @@ from .verify import Outcome
 def write_verified(out: VerifyOutput, params: SamplingTensors, outcomes: Sequence[Outcome]) -> None:
     """Enter what every request emits."""
     out.token_ids.fill_(PADDING_TOKEN_ID)
-    for row, outcome in zip(out.token_ids, outcomes, strict=True):
-        row[: len(outcome.token_ids)] = outcome.token_ids
+    if out.total_variation is not None:
+        out.total_variation.zero_()
+    for request, outcome in enumerate(outcomes):
+        out.token_ids[request, : len(outcome.token_ids)] = outcome.token_ids
+        if out.total_variation is not None and outcome.total_variation is not None:
+            decided = len(outcome.total_variation)
+            out.total_variation[request, :decided] = outcome.total_variation
     out.num_accepted.copy_(torch.tensor([outcome.num_accepted for outcome in outcomes]))
     out.status.copy_(torch.tensor([int(outcome.status) for outcome in outcomes]))
-    if out.total_variation is not None:
-        _write_total_variation(out.total_variation, outcomes)
     if out.logprobs is not None:
         _write_verified_logprobs(out.logprobs, params, outcomes)
 
@@ -52,13 +55,6 @@ def write_drawn(
     places = (rows, torch.zeros_like(rows))
     logprobs = _row_logprobs(batch.logits[rows], logits[rows], params, rows)
     _write_logprobs(out.logprobs, places, logprobs, drawn[rows])
-
-
-def _write_total_variation(into: Tensor, outcomes: Sequence[Outcome]) -> None:
-    into.zero_()
-    for row, outcome in zip(into, outcomes, strict=True):
-        if outcome.total_variation is not None:
-            row[: len(outcome.total_variation)] = outcome.total_variation
 
 
 def _write_verified_logprobs(
