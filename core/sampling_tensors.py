@@ -6,6 +6,7 @@ synchronisation. A request without a seed is an error.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from attrs import Attribute, evolve, field, frozen
@@ -55,10 +56,10 @@ class RecipeTensors:
         """The recipes of a batch, in its order."""
         sampled = [recipe for recipe in recipes if not recipe.is_greedy]
         return cls(
-            temperature=_floats([r.temperature for r in recipes], device),
-            min_p=_floats([r.min_p for r in recipes], device),
-            top_k=_integers([max(r.top_k, 0) for r in recipes], device, torch.int32),
-            top_p=_floats([r.top_p for r in recipes], device),
+            temperature=_tensor([r.temperature for r in recipes], device),
+            min_p=_tensor([r.min_p for r in recipes], device),
+            top_k=_tensor([max(r.top_k, 0) for r in recipes], device, torch.int32),
+            top_p=_tensor([r.top_p for r in recipes], device),
             any_greedy=len(sampled) < len(recipes),
             all_greedy=not sampled,
             any_min_p=any(r.min_p > 0 for r in sampled),
@@ -159,26 +160,20 @@ class SamplingTensors:
         device = known_device(device)
         wanted = [p.logprobs for p in params if p.logprobs is not None]
         return cls(
-            seeds=_integers([_signed_seed(i, p) for i, p in enumerate(params)], device),
+            seeds=_tensor([_signed_seed(i, p) for i, p in enumerate(params)], device, torch.int64),
             target=RecipeTensors.stack(params, device),
             draft=RecipeTensors.stack([p.draft_recipe for p in params], device),
             penalties=_stack_penalties(params, device),
             bias=_stack_bias(params, device),
             num_logprobs=max(wanted) if wanted else None,
-            logprobs_processed=torch.tensor(
-                [p.logprobs_mode is LogprobsMode.PROCESSED for p in params],
-                dtype=torch.bool,
-                device=device,
+            logprobs_processed=_tensor(
+                [p.logprobs_mode is LogprobsMode.PROCESSED for p in params], device, torch.bool
             ),
         )
 
 
-def _floats(values: Sequence[float], device: torch.device) -> Tensor:
-    return torch.tensor(values, dtype=torch.float32, device=device)
-
-
-def _integers(
-    values: Sequence[int], device: torch.device, dtype: torch.dtype = torch.int64
+def _tensor(
+    values: Sequence[Any], device: torch.device, dtype: torch.dtype = torch.float32
 ) -> Tensor:
     return torch.tensor(values, dtype=dtype, device=device)
 
@@ -197,9 +192,9 @@ def _stack_penalties(
     if not any(p.has_penalties for p in params):
         return None
     return PenaltyTensors(
-        repetition=_floats([p.repetition_penalty for p in params], device),
-        presence=_floats([p.presence_penalty for p in params], device),
-        frequency=_floats([p.frequency_penalty for p in params], device),
+        repetition=_tensor([p.repetition_penalty for p in params], device),
+        presence=_tensor([p.presence_penalty for p in params], device),
+        frequency=_tensor([p.frequency_penalty for p in params], device),
     )
 
 
@@ -209,8 +204,8 @@ def _stack_bias(params: Sequence[SamplingParams], device: torch.device) -> BiasT
         return None
     padded = [[*p.logit_bias, *[(-1, 0.0)] * (width - len(p.logit_bias))] for p in params]
     return BiasTensors(
-        token_ids=_integers([token_id for row in padded for token_id, _ in row], device).view(
-            -1, width
+        token_ids=_tensor(
+            [[token_id for token_id, _ in row] for row in padded], device, torch.int64
         ),
-        values=_floats([value for row in padded for _, value in row], device).view(-1, width),
+        values=_tensor([[value for _, value in row] for row in padded], device),
     )
