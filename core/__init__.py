@@ -44,19 +44,52 @@ from .sampling_tensors import RecipeTensors, SamplingTensors
 from .statistics import AcceptanceStatistics
 from .token_counts import TokenCounts
 
-__all__ = ["num_mask_words", "pack_allowed"]
-__all__ += ["PADDING_TOKEN_ID", "SampleBatch", "VerifyBatch"]
-__all__ += ["check_sample_output", "check_verify_output", "check_workspace"]
-__all__ += ["empty_sample_output", "empty_verify_output"]
-__all__ += ["chosen_logprobs", "draft_rows", "logits_from_probs", "target_ids_from_offsets"]
-__all__ += ["AcceptorError", "CheckpointError", "ConfigError"]
-__all__ += ["InvalidInputError", "OutOfMemoryError", "UnavailableError"]
-__all__ += ["Logprobs", "SampleOutput", "Status", "VerifyOutput"]
-__all__ += ["POLICIES", "Block", "DraftView", "Fly", "Policy", "Probabilistic"]
-__all__ += ["RelaxedTopN", "Rule", "Strict", "Synthetic", "Typical"]
-__all__ += ["LanguageModel", "Sampler", "Scores"]
-__all__ += ["Level", "Stream"]
-__all__ += ["LogprobsMode", "Recipe", "SamplingParams"]
-__all__ += ["RecipeTensors", "SamplingTensors"]
-__all__ += ["AcceptanceStatistics"]
-__all__ += ["TokenCounts"]
+__all__ = [
+    "PADDING_TOKEN_ID",
+    "POLICIES",
+    "AcceptanceStatistics",
+    "AcceptorError",
+    "Block",
+    "CheckpointError",
+    "ConfigError",
+    "DraftView",
+    "Fly",
+    "InvalidInputError",
+    "LanguageModel",
+    "Level",
+    "Logprobs",
+    "LogprobsMode",
+    "OutOfMemoryError",
+    "Policy",
+    "Probabilistic",
+    "Recipe",
+    "RecipeTensors",
+    "RelaxedTopN",
+    "Rule",
+    "SampleBatch",
+    "SampleOutput",
+    "Sampler",
+    "SamplingParams",
+    "SamplingTensors",
+    "Scores",
+    "Status",
+    "Stream",
+    "Strict",
+    "Synthetic",
+    "TokenCounts",
+    "Typical",
+    "UnavailableError",
+    "VerifyBatch",
+    "VerifyOutput",
+    "check_sample_output",
+    "check_verify_output",
+    "check_workspace",
+    "chosen_logprobs",
+    "draft_rows",
+    "empty_sample_output",
+    "empty_verify_output",
+    "logits_from_probs",
+    "num_mask_words",
+    "pack_allowed",
+    "target_ids_from_offsets",
+]

@@ -11,28 +11,69 @@ from transformers import (
 
 from ...core import UnavailableError
 
-
-def _named(fields: str) -> frozenset[str]:
-    return frozenset(fields.split())
-
-
-SERVED = _named(
-    "bad_words_ids begin_suppress_tokens bos_token_id do_sample encoder_no_repeat_ngram_size "
-    "encoder_repetition_penalty eos_token_id epsilon_cutoff eta_cutoff "
-    "exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id max_length "
-    "max_new_tokens max_time min_length min_new_tokens min_p no_repeat_ngram_size "
-    "num_return_sequences output_logits output_scores pad_token_id remove_invalid_values "
-    "renormalize_logits repetition_penalty return_dict_in_generate sequence_bias stop_strings "
-    "suppress_tokens temperature top_h top_k top_p typical_p watermarking_config"
+SERVED = frozenset(
+    {
+        "bad_words_ids",
+        "begin_suppress_tokens",
+        "bos_token_id",
+        "do_sample",
+        "encoder_no_repeat_ngram_size",
+        "encoder_repetition_penalty",
+        "eos_token_id",
+        "epsilon_cutoff",
+        "eta_cutoff",
+        "exponential_decay_length_penalty",
+        "forced_bos_token_id",
+        "forced_eos_token_id",
+        "max_length",
+        "max_new_tokens",
+        "max_time",
+        "min_length",
+        "min_new_tokens",
+        "min_p",
+        "no_repeat_ngram_size",
+        "num_return_sequences",
+        "output_logits",
+        "output_scores",
+        "pad_token_id",
+        "remove_invalid_values",
+        "renormalize_logits",
+        "repetition_penalty",
+        "return_dict_in_generate",
+        "sequence_bias",
+        "stop_strings",
+        "suppress_tokens",
+        "temperature",
+        "top_h",
+        "top_k",
+        "top_p",
+        "typical_p",
+        "watermarking_config",
+    }
 )
 """Read here, or by transformers, which makes processors, criteria or rows of them."""
 
-WITHOUT_EFFECT = _named(
-    "assistant_confidence_threshold assistant_lookbehind cache_config compile_config "
-    "continuous_batching_config decoder_start_token_id disable_compile early_stopping "
-    "length_penalty low_memory max_cache_len max_matching_ngram_size num_assistant_tokens "
-    "num_assistant_tokens_schedule prefill_chunk_size target_lookbehind transformers_version "
-    "use_cache"
+WITHOUT_EFFECT = frozenset(
+    {
+        "assistant_confidence_threshold",
+        "assistant_lookbehind",
+        "cache_config",
+        "compile_config",
+        "continuous_batching_config",
+        "decoder_start_token_id",
+        "disable_compile",
+        "early_stopping",
+        "length_penalty",
+        "low_memory",
+        "max_cache_len",
+        "max_matching_ngram_size",
+        "num_assistant_tokens",
+        "num_assistant_tokens_schedule",
+        "prefill_chunk_size",
+        "target_lookbehind",
+        "transformers_version",
+        "use_cache",
+    }
 )
 """They choose no token: caches, speed, and details of ways to decode that are refused."""
 

@@ -15,21 +15,35 @@ from attrs import evolve, field, fields, frozen
 from ...core import POLICIES, Policy, Strict, policies
 from .oracle.policies import rule_of
 
-
-def _listed(names: str) -> tuple[str, ...]:
-    return (*names.split(", "),)
-
-
 LOGITS = ("lm", "zipf", "flat", "sharp", "ties", "constant", "even", "large", "huge", "mixed")
 """What target logits look like; in mixed batches each row is of another kind."""
 
 DRAFTERS = ("same", "one-hot", "narrower", "mapped", "permuted")
 """The draft's vocabulary, or that drafts have no probabilities."""
 
-FEATURES = _listed(
-    "allowed tokens, arbitrary drafts, bad draft rows, bad ids, bad target rows, bias, "
-    "close drafter, draft recipe, equal drafter, extremes, greedy, logprobs, long positions, "
-    "masked, min-p, penalties, room, slots, strides, temperature, top-k, top-p"
+FEATURES = (
+    "allowed tokens",
+    "arbitrary drafts",
+    "bad draft rows",
+    "bad ids",
+    "bad target rows",
+    "bias",
+    "close drafter",
+    "draft recipe",
+    "equal drafter",
+    "extremes",
+    "greedy",
+    "logprobs",
+    "long positions",
+    "masked",
+    "min-p",
+    "penalties",
+    "room",
+    "slots",
+    "strides",
+    "temperature",
+    "top-k",
+    "top-p",
 )
 """What a batch may have beside the plain minimum; extremes are those of temperature, bias and
 penalties."""

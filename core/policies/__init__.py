@@ -27,9 +27,17 @@ POLICIES: Mapping[str, Policy] = MappingProxyType(
 """By the names that users choose them by, with their usual parameters; synthetic rates are only an
 example. A policy's fields are its settings."""
 
-__all__ = ["RelaxedTopN", "Typical"]
-__all__ += ["DraftView", "Policy", "Rule", "reports_total_variation"]
-__all__ += ["Block", "Probabilistic"]
-__all__ += ["Fly", "Strict"]
-__all__ += ["Synthetic"]
-__all__ += ["POLICIES"]
+__all__ = [
+    "POLICIES",
+    "Block",
+    "DraftView",
+    "Fly",
+    "Policy",
+    "Probabilistic",
+    "RelaxedTopN",
+    "Rule",
+    "Strict",
+    "Synthetic",
+    "Typical",
+    "reports_total_variation",
+]
