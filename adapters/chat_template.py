@@ -14,7 +14,7 @@ from attrs import frozen
 
 from ..core.errors import InvalidInputError, UnavailableError
 from .confinement import confinement
-from .error_text import one_line, unfit
+from .error_text import unfit
 from .json_object import read_json, read_text
 
 TEMPLATE_FILE = "chat_template.jinja"
@@ -57,9 +57,8 @@ class ChatTemplate:
             UnavailableError: this system cannot limit a process's memory.
         """
         if sys.platform != "linux":
-            raise UnavailableError(
-                f"{source}: expected Linux, which limits a process's memory, got {sys.platform}"
-            )
+            expected = "Linux, which limits a process's memory"
+            raise unfit(source, expected, sys.platform, UnavailableError)
         reply = confinement.run("compile_template", text)
         if "error" in reply:
             raise unfit(source, "a Jinja template", reply["error"])
@@ -91,9 +90,8 @@ class ChatTemplate:
         try:
             reply = confinement.run("render", self.text, given)
         except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidInputError(
-                f"messages: expected values that JSON can hold, got {one_line(error)}"
-            ) from None
+            expected = "values that JSON can hold"
+            raise unfit("messages", expected, error, InvalidInputError) from None
         if reply.get("kind") == "RaisedByTemplateError":
             raise InvalidInputError(f"messages: {self.source} refuses them: {reply['error']}")
         if "error" in reply:

@@ -19,7 +19,7 @@ from typing import Any
 from attrs import define, field
 
 from ..core.errors import UnavailableError
-from .error_text import one_line
+from .error_text import one_line, unfit
 
 WORKER = Path(__file__).with_name("confined_worker.py")
 QUIET = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}
@@ -110,9 +110,8 @@ def _start() -> "subprocess.Popen[bytes]":
             env=os.environ | QUIET | {"PYTHONPATH": path},
         )
     except (OSError, ValueError) as error:
-        raise UnavailableError(
-            f"confinement: expected a child process for templates and tokenizers, got {error}"
-        ) from None
+        expected = "a child process for templates and tokenizers"
+        raise unfit("confinement", expected, error, UnavailableError) from None
 
 
 def _why_it_ended(code: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import CheckpointError, ConfigError
+from ..core.errors import AcceptorError, CheckpointError, ConfigError
 
 MAX_LENGTH = 300
 
@@ -29,9 +29,11 @@ def one_line(said: object) -> str:
     return words if len(words) <= MAX_LENGTH else words[:MAX_LENGTH] + " …"
 
 
-def unfit(where: object, expected: str, got: object) -> CheckpointError:
-    """The error that says what a file should hold, and what an error or a value says instead."""
-    return CheckpointError(f"{where}: expected {expected}, got {one_line(got)}")
+def unfit(
+    where: object, expected: str, got: object, kind: type[AcceptorError] = CheckpointError
+) -> AcceptorError:
+    """The error that says what there should be, and what an error or a value says instead."""
+    return kind(f"{where}: expected {expected}, got {one_line(got)}")
 
 
 MAX_CHARACTERS = 64 * 2**20
@@ -57,4 +59,4 @@ def read_named(path: Path, expected: str, read: Callable[[str], Any] = str) -> A
     try:
         return read(read_bounded(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: expected {expected}, got {one_line(error)}") from None
+        raise unfit(path, expected, error, ConfigError) from None

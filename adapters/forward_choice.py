@@ -10,7 +10,7 @@ from attrs import evolve
 from torch import Tensor
 
 from ..core.errors import UnavailableError
-from .error_text import one_line
+from .error_text import unfit
 from .kv_cache import KVCache
 from .transformer import Decoder
 
@@ -68,9 +68,8 @@ def _load_kernels(decoder: Decoder, angles: Tensor) -> "FewTokens":
         # Torch's libraries would need as much.
         raise
     except Exception as error:
-        raise UnavailableError(
-            f"forward triton: expected kernels that compile and run, got {one_line(error)}"
-        ) from error
+        expected = "kernels that compile and run"
+        raise unfit("forward triton", expected, error, UnavailableError) from error
     return kernels
 
 

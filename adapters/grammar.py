@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..core.allowed_tokens import pack_allowed
 from ..core.errors import InvalidInputError, UnavailableError
-from .error_text import one_line
+from .error_text import one_line, unfit
 from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -132,16 +132,14 @@ class Grammars:
 
         ignored = ignored_in(text)
         if ignored is not None:
-            raise InvalidInputError(
-                f"{name}: expected what xgrammar heeds, got {one_line(ignored)}"
-            )
+            raise unfit(name, "what xgrammar heeds", ignored, InvalidInputError)
         try:
             grammar = compile_text(text)
         except (RuntimeError, UnicodeEncodeError) as error:
             # Behind the place in its source, or in the text.
             said = one_line(error)
             said = said.partition(": ")[2] or said
-            raise InvalidInputError(f"{name}: expected what xgrammar reads, got {said}") from None
+            raise unfit(name, "what xgrammar reads", said, InvalidInputError) from None
         return lambda: GrammarMasks(xgrammar.GrammarMatcher(grammar), within)
 
 

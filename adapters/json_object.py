@@ -13,7 +13,7 @@ import torch
 from attrs import frozen
 
 from ..core.checks import check_integer, check_number
-from ..core.errors import CheckpointError, InvalidInputError
+from ..core.errors import AcceptorError, CheckpointError, InvalidInputError
 from .error_text import one_line, read_bounded, unfit
 
 _FLOAT32 = torch.finfo(torch.float32)
@@ -76,7 +76,7 @@ class JsonObject:
             raise self.error(name, "an object", values)
         return JsonObject(f"{self.source}: {name}", values)
 
-    def error(self, name: str, expected: str, got: object) -> CheckpointError:
+    def error(self, name: str, expected: str, got: object) -> AcceptorError:
         """The error that says what the field should have been."""
         text = "nothing" if got is None else json.dumps(got)
         return unfit(f"{self.source}: {name}", expected, text)

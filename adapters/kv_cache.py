@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..core.checks import check_integer, check_tensor
 from ..core.errors import InvalidInputError
+from .error_text import unfit
 
 SLOT_STEP, READ_STEP = 128, 256
 """A slot has a multiple of so many positions, and attention reads a multiple, or all there are."""
@@ -85,9 +86,8 @@ def _check_values(name: str, values: Tensor, limit: int) -> int:
     """Raise `InvalidInputError` unless all are in [0, limit); the largest."""
     lowest, highest = (int(bound) for bound in values.aminmax())
     if lowest < 0 or highest >= limit:
-        raise InvalidInputError(
-            f"{name}: expected values in [0, {limit}), got {lowest} to {highest}"
-        )
+        got = f"{lowest} to {highest}"
+        raise unfit(name, f"values in [0, {limit})", got, InvalidInputError)
     return highest
 
 

@@ -12,6 +12,7 @@ import torch
 from ..core.checks import FLOATS, check_choice
 from ..core.errors import InvalidInputError, UnavailableError
 from .checkpoint import FLOAT_DTYPES, Checkpoint, find_directory
+from .error_text import unfit
 from .forward_choice import FORWARDS
 from .json_object import JsonObject, read_json
 from .language_model import TransformerModel
@@ -113,10 +114,8 @@ def _is_ours(config: JsonObject) -> bool:
 
 def _library(forward: str) -> Any:
     if find_spec("transformers") is None:
-        raise UnavailableError(
-            "adapter transformers: expected transformers, got none; install with: "
-            "pip install 'acceptor[transformers]'"
-        )
+        got = "none; install with: pip install 'acceptor[transformers]'"
+        raise unfit("adapter transformers", "transformers", got, UnavailableError)
     if forward == "triton":
         raise UnavailableError("forward triton: expected the adapter own, got transformers")
     from .library_model import loader  # noqa: PLC0415, an extra

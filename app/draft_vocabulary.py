@@ -11,6 +11,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from ..adapters.error_text import unfit
 from ..core import InvalidInputError
 from ..core.checks import check_integers
 from ..core.policies.parameters import derived
@@ -53,10 +54,9 @@ class DraftVocabulary:
         """
         different = set(target_ids.values())
         if not target_ids or len(different) < len(target_ids):
-            raise InvalidInputError(
-                "target_ids: expected one target id for each of at least one draft id, got "
-                f"{len(target_ids)} draft ids and {len(different)} target ids"
-            )
+            expected = "one target id for each of at least one draft id"
+            got = f"{len(target_ids)} draft ids and {len(different)} target ids"
+            raise unfit("target_ids", expected, got, InvalidInputError)
         check_integers("target_ids", tuple(different), 0, target_vocab_size - 1)
         draft_ids, shared = torch.tensor(sorted(target_ids.items())).T.contiguous()
         target_to_draft = torch.full((target_vocab_size,), unknown_id)

@@ -12,13 +12,14 @@ from attrs import evolve, fields_dict, frozen
 from ..adapters.checkpoint import Checkpoint, find_directory
 from ..adapters.draft_heads.head_config import MtpSwitches
 from ..adapters.draft_heads.loader import HEADS, find_head, load_head
+from ..adapters.error_text import unfit
 from ..adapters.grammar import Grammars
 from ..adapters.language_model import TransformerModel
 from ..adapters.loader import load_any_model
 from ..adapters.tokenizer import TOKENIZER_FILE, Tokenizer
 from ..adapters.weights import DRAFT_TO_TARGET, read_draft_ids
 from ..backends import load_sampler
-from ..core import CheckpointError, ConfigError, LanguageModel, Policy, Probabilistic, Sampler
+from ..core import ConfigError, LanguageModel, Policy, Probabilistic, Sampler
 from ..core.checks import known_device
 from ..core.ports import DraftHead
 from .bundled import bundled_head, bundled_pair
@@ -201,9 +202,7 @@ def with_settings(
     if not num_spec_tokens:
         return NoDrafter()
     if isinstance(drafter, NoDrafter):
-        raise ConfigError(
-            f"num_spec_tokens: expected 0 without a draft model, got {num_spec_tokens}"
-        )
+        raise unfit("num_spec_tokens", "0 without a draft model", num_spec_tokens, ConfigError)
     given = {"sampler": sampler, "policy": policy, "num_spec_tokens": num_spec_tokens}
     known = fields_dict(type(drafter)).keys() & given.keys()
     changed: Drafter[Any] = evolve(drafter, **{name: given[name] for name in known})
@@ -221,17 +220,15 @@ def _draft_vocabulary(
     if not (directory / TOKENIZER_FILE).exists():
         if is_as_large:
             return None
-        raise CheckpointError(
-            f"{directory}: expected {TOKENIZER_FILE}, or a vocabulary of {target.vocab_size} "
-            f"tokens as the target has, got {draft.vocab_size}"
-        )
+        other = f"or a vocabulary of {target.vocab_size} tokens as the target has"
+        raise unfit(directory, f"{TOKENIZER_FILE}, {other}", draft.vocab_size)
     own = Tokenizer.load(directory)
     own.check_fits(draft.vocab_size)
     if is_as_large and own.vocabulary == tokenizer.vocabulary:
         return None
     shared = shared_target_ids(own.vocabulary, tokenizer.vocabulary)
     if not shared:
-        raise CheckpointError(f"{own.file}: expected tokens that {tokenizer.file} has, got none")
+        raise unfit(own.file, f"tokens that {tokenizer.file} has", "none")
     size, device = target.vocab_size, draft.device
     return DraftVocabulary.of(shared, size, unknown_id=own.unknown_id, device=device)
 
@@ -250,8 +247,7 @@ def _drafter_name(config: Config, draft_directory: Path | None) -> str | None:
     name = config.drafter.name
     if draft_directory is None:
         if name in ("model", "eagle", "eagle3"):
-            expected = "ngram or early-exit without a draft model"
-            raise ConfigError(f"drafter: expected {expected}, got {name}")
+            raise unfit("drafter", "ngram or early-exit without a draft model", name, ConfigError)
         return name
     found = find_head(draft_directory)
     if found is not None and name in ("model", *HEADS) and name != found:
@@ -262,7 +258,7 @@ def _drafter_name(config: Config, draft_directory: Path | None) -> str | None:
 def _num_spec_tokens(config: Config, *, has_drafter: bool) -> int:
     wanted = config.decoding.num_spec_tokens
     if wanted and not has_drafter:
-        raise ConfigError(f"num_spec_tokens: expected 0 without a draft model, got {wanted}")
+        raise unfit("num_spec_tokens", "0 without a draft model", wanted, ConfigError)
     if wanted is None:
         return DEFAULT_NUM_SPEC_TOKENS if has_drafter else 0
     return wanted

@@ -12,6 +12,7 @@ import torch
 from attrs import define, evolve, field, frozen
 from torch import Tensor
 
+from ...adapters.error_text import unfit
 from ...core import InvalidInputError, SamplingTensors, TokenCounts
 from ..decode import DecodeStep
 from ..drafter import Draft
@@ -152,10 +153,8 @@ class Loop:
 
     def _emit(self, row: Row, verdict: Verdict) -> None:
         if verdict.status & FATAL:
-            raise InvalidInputError(
-                f"row {row.index}: expected logits of which one is finite and none NaN or +inf, "
-                f"got {verdict.status.name}"
-            )
+            expected = "logits of which one is finite and none NaN or +inf"
+            raise unfit(f"row {row.index}", expected, verdict.status.name, InvalidInputError)
         for token_id in verdict.token_ids:
             row.token_ids.append(token_id)
             if token_id in self.ends.token_ids or row.width >= self.ends.max_length:

@@ -16,6 +16,7 @@ from transformers import (
 )
 from transformers.generation import GenerateDecoderOnlyOutput
 
+from ...adapters.error_text import unfit
 from ...adapters.library_model.loader import adapt_network
 from ...adapters.library_model.model import LibraryModel
 from ...backends import load_sampler
@@ -77,9 +78,8 @@ class Speculation:
         check_policy(self.policy)
         kind = type(self.draft)
         if not (self.draft is None or isinstance(self.draft, PreTrainedModel) or has(kind)):
-            raise InvalidInputError(
-                f"draft: expected a model of transformers or a drafter, got {kind.__name__}"
-            )
+            expected = "a model of transformers or a drafter"
+            raise unfit("draft", expected, kind.__name__, InvalidInputError)
 
     def __call__(
         self,

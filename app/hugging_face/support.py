@@ -9,6 +9,7 @@ from transformers import (
     UnbatchedClassifierFreeGuidanceLogitsProcessor,
 )
 
+from ...adapters.error_text import unfit
 from ...core import UnavailableError
 
 SERVED = frozenset(
@@ -121,8 +122,8 @@ def check_config(config: GenerationConfig) -> None:
             continue
         neutral = REFUSED.get(name, (None,))
         if value not in neutral:
-            wanted = " or ".join(map(str, neutral))
-            raise UnavailableError(f"{name}: expected {wanted} with acceptor, got {value!r}")
+            wanted = f"{' or '.join(map(str, neutral))} with acceptor"
+            raise unfit(name, wanted, repr(value), UnavailableError)
 
 
 def check_processors(processors: Iterable[Any]) -> None:
@@ -133,9 +134,8 @@ def check_processors(processors: Iterable[Any]) -> None:
     """
     for processor in processors:
         if isinstance(processor, STATEFUL):
-            expected = "functions of ids and scores"
-            name = type(processor).__name__
-            raise UnavailableError(f"logits_processor: expected {expected}, got a {name}")
+            got, expected = f"a {type(processor).__name__}", "functions of ids and scores"
+            raise unfit("logits_processor", expected, got, UnavailableError)
 
 
 def check_inputs(inputs: Mapping[str, Any]) -> None:
@@ -146,8 +146,8 @@ def check_inputs(inputs: Mapping[str, Any]) -> None:
     """
     for name, value in inputs.items():
         if name not in INPUTS and value is not None:
-            kind = type(value).__name__
-            raise UnavailableError(f"{name}: expected None with acceptor, got a {kind}")
+            got = f"a {type(value).__name__}"
+            raise unfit(name, "None with acceptor", got, UnavailableError)
     # One of its own making is empty, and stays so.
     if getattr(inputs.get("past_key_values"), "_is_user_defined", False):
         raise UnavailableError("past_key_values: expected None with acceptor, got a cache")

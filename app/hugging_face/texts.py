@@ -11,6 +11,7 @@ from attrs import define, field
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from ...adapters.error_text import unfit
 from ...core import PADDING_TOKEN_ID, AcceptanceStatistics, InvalidInputError
 from ...core.checks import check_integer, check_integers, check_tensor
 
@@ -93,9 +94,8 @@ class Texts:
         places = torch.arange(self.prompt_width, device=padding.device) - padding
         is_fit = position_ids.dim() == 2 and position_ids.shape[1] == self.prompt_width
         if not is_fit or bool(((position_ids != places) & (places >= 0)).any()):
-            raise InvalidInputError(
-                "position_ids: expected the place of each token behind the padding, got others"
-            )
+            expected = "the place of each token behind the padding"
+            raise unfit("position_ids", expected, "others", InvalidInputError)
 
     @property
     def unfinished(self) -> list[Row]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import frozen
 
-from ...adapters.error_text import read_named
+from ...adapters.error_text import read_named, unfit
 from ...core import Block, ConfigError, Policy, Probabilistic, Stream, Synthetic, UnavailableError
 from ..policies import PolicySettings, make_policy
 from ..structure import structured
@@ -44,20 +44,16 @@ class PluginSettings:
             policy = make_policy(self.policy, speculation.num_speculative_tokens)
             method = speculation.draft_sample_method
             if policy.draft_stream is Stream.TARGET and method != "probabilistic":
-                raise ConfigError(
-                    "draft_sample_method: expected probabilistic, as drafts are coupled, "
-                    f"got {method!r}"
-                )
+                expected = "probabilistic, as drafts are coupled"
+                raise unfit("draft_sample_method", expected, repr(method), ConfigError)
             return policy
         method = speculation.rejection_sample_method
         if method == "synthetic":
             return Synthetic(speculation.synthetic_acceptance_rates)
         if method in ("standard", "block"):
             return Block() if method == "block" else Probabilistic()
-        raise ConfigError(
-            "rejection_sample_method: expected standard, block or synthetic, or a policy under "
-            f"{KEY}, got {method!r}"
-        )
+        expected = f"standard, block or synthetic, or a policy under {KEY}"
+        raise unfit("rejection_sample_method", expected, repr(method), ConfigError)
 
 
 def plugin_settings(additional_config: object) -> PluginSettings | None:
