@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
+from typing import Any
 
 from attrs import evolve
 
@@ -145,21 +146,15 @@ def label(line: Line, lines: Sequence[Line], shown: Sequence[str] = SHAPE) -> st
 def picture(run: Run) -> Picture:
     """One panel for each workload, of the worst table only where there is no other."""
     measured = run.lines or run.worst
-    grouped: dict[str, list[Line]] = {}
+    panels: dict[str, dict[str, Curve]] = {label(line, measured): {} for line in measured}
     for line in measured:
-        grouped.setdefault(label(line, measured), []).append(line)
-    panels = {name: dict(_curves(group)) for name, group in grouped.items()}
+        curves = panels[label(line, measured)]
+        times = ((cell.backend, cell.time) for cell in line.cells)
+        for place, (name, time) in enumerate((("floor", line.floor), *times)):
+            look: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}
+            if place:
+                look = {"color": f"C{place - 1}", "marker": "o", "markersize": 4}
+            if time is not None:
+                points, _ = curves.get(name, ((), {}))
+                curves[name] = [*points, (line.workload.num_reqs, time)], look
     return Picture(x_label="requests", y_label="µs, cold cache", panels=panels, logarithmic=True)
-
-
-def _curves(group: Sequence[Line]) -> Iterator[tuple[str, Curve]]:
-    floor = {"color": "black", "linestyle": "--", "linewidth": 1}
-    columns = [("floor", floor, [line.floor for line in group])]
-    for place, cell in enumerate(group[0].cells):
-        look = {"color": f"C{place}", "marker": "o", "markersize": 4}
-        columns.append((cell.backend, look, [line.cells[place].time for line in group]))
-    for name, look, times in columns:
-        sized = zip((line.workload.num_reqs for line in group), times, strict=True)
-        points = [(num_reqs, time) for num_reqs, time in sized if time is not None]
-        if points:
-            yield name, (points, look)
