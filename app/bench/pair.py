@@ -12,7 +12,6 @@ from attrs import evolve, frozen
 
 from ...adapters.draft_heads.loader import HEADS, random_head
 from ...adapters.json_object import read_json
-from ...adapters.language_model import TransformerModel
 from ...adapters.loader import random_any_model
 from ...adapters.model_config import ModelConfig
 from ...adapters.random_weights import random_model
@@ -24,7 +23,6 @@ from ..drafter import Drafter, NoDrafter
 from ..engine.memory_plan import num_bytes
 from ..engine.parts import Parts
 from ..engine.runner import EagerRunner
-from ..model_drafter import ModelDrafter
 from ..policies import PolicySettings, make_policy
 from ..threads import use_threads
 from ..wiring import new_drafter, new_head_drafter, runner_for, wire, with_settings
@@ -101,15 +99,11 @@ def _name(given: str | None, bundled: str) -> str:
     return bundled if given is None else Path(given).name
 
 
-def _what_drafts(made: Drafter[Any], drafter: DrafterConfig, draft: str | None) -> str:
-    if drafter.name == "ngram":
-        return "n-gram"
-    if drafter.name == "mtp":
-        return "a layer of the target"
+def _what_drafts(made: Any, drafter: DrafterConfig, draft: str | None) -> str:
     if drafter.name == "early-exit":
-        assert isinstance(made, ModelDrafter)
-        assert isinstance(made.model, TransformerModel)
         return f"early exit after layer {made.model.config.num_layers}"
+    if drafter.name in ("ngram", "mtp"):
+        return "n-gram" if drafter.name == "ngram" else "a layer of the target"
     return _name(draft, "bundled EAGLE-3 head" if drafter.name == "eagle3" else "bundled draft")
 
 
