@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from .random_bits import INTERPRETED
-from .rows import draft_token, entry_of, request_slot
+from .rows import draft_places, entry_of, request_slot
 
 NOWHERE = tl.constexpr(2147483647)
 
@@ -61,7 +61,7 @@ def changed(call, row, begin, end):
     place = tl.arange(0, triton.next_power_of_2(call.variant.num_drafts + 1))
     drafted = place < 0
     if call.adjust.repetition is not None and call.variant.num_drafts > 0:
-        tokens = draft_token(call, row.request, place)
+        tokens = draft_places(call, row.request, place)
         token = tl.load(tokens, mask=place < row.place, other=-1)
         drafted = (token >= begin) & (token < end)
     return biased, drafted, _next(biased, -1), _next(drafted, -1)
@@ -89,7 +89,7 @@ def adjusted(call, row, logits, ids, seen, changed):
         seen, occurrences = _beside(logits, seen)
         if call.variant.num_drafts > 0:
             while following_draft < NOWHERE:
-                token = tl.load(draft_token(call, row.request, following_draft)).to(tl.int32)
+                token = tl.load(draft_places(call, row.request, following_draft)).to(tl.int32)
                 occurrences += (ids == token).to(tl.int32)
                 following_draft = _next(drafted, following_draft)
         penalties = row.penalties

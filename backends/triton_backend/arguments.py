@@ -23,10 +23,10 @@ class TargetRows(NamedTuple):
 class Masks(NamedTuple):
     """Masks of allowed tokens, see `VerifyBatch`; None where there are none."""
 
-    words: Any
-    stride: Any
-    rows: Any
-    rows_step: Any
+    words: Any = None
+    stride: Any = 0
+    rows: Any = None
+    rows_step: Any = 0
 
 
 class DraftRows(NamedTuple):
@@ -75,20 +75,20 @@ class RecipeArguments(NamedTuple):
 class Adjustments(NamedTuple):
     """Logit bias and penalties; None where no request has any."""
 
-    bias_ids: Any
-    bias_values: Any
-    bias_width: Any
-    repetition: Any
-    presence: Any
-    frequency: Any
+    bias_ids: Any = None
+    bias_values: Any = None
+    bias_width: Any = 0
+    repetition: Any = None
+    presence: Any = None
+    frequency: Any = None
 
 
 class Counts(NamedTuple):
     """What penalties count, see `TokenCounts`, addressed by slot."""
 
-    prompt_mask: Any
-    output_counts: Any
-    stride: Any
+    prompt_mask: Any = None
+    output_counts: Any = None
+    stride: Any = 0
 
 
 class Leniency(NamedTuple):

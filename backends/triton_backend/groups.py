@@ -8,7 +8,7 @@ them can change.
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from attrs import frozen
+from attrs import asdict, frozen
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
@@ -31,10 +31,7 @@ from .plan import Plan
 
 Groups = tuple[Any, ...]
 
-NO_MASKS = Masks(None, 0, None, 0)
 NO_DRAFT = DraftRows(None, 0, 0, 0, None)
-NO_COUNTS = Counts(None, None, 0)
-NO_ADJUSTMENTS = Adjustments(None, None, 0, None, None, None)
 
 
 @frozen(cache_hash=True)
@@ -72,7 +69,7 @@ def kind_of(tensor: Tensor) -> tuple[object, ...]:
 
 def batch_part(batch: VerifyBatch | SampleBatch) -> Part:
     """Of a batch; its map of ids is inverted elsewhere."""
-    counts, masks, words = NO_COUNTS, NO_MASKS, batch.allowed_tokens
+    counts, masks, words = Counts(), Masks(), batch.allowed_tokens
     if batch.token_counts is not None:
         mask = batch.token_counts.prompt_mask
         counts = Counts(mask, batch.token_counts.output_counts, mask.shape[1])
@@ -99,15 +96,16 @@ def batch_part(batch: VerifyBatch | SampleBatch) -> Part:
 
 def params_part(params: SamplingTensors) -> Part:
     """Of parameters."""
-    adjust, bias = NO_ADJUSTMENTS, params.bias
+    adjust, bias = Adjustments(), params.bias
     if bias is not None:
-        adjust = Adjustments(bias.token_ids, bias.values, bias.token_ids.shape[1], None, None, None)
-    penalties = _by_name(Adjustments._fields[3:], params.penalties)
+        adjust = Adjustments(bias.token_ids, bias.values, bias.token_ids.shape[1])
+    if params.penalties is not None:
+        adjust = adjust._replace(**asdict(params.penalties, recurse=False))
     processed = None if params.num_logprobs is None else params.logprobs_processed
     recipes = _recipe(params.target, params.slot_ids), _recipe(params.draft, params.slot_ids)
     return Part.of(
         Entries(params.seeds, processed),
-        Adjustments(*adjust[:3], *penalties),
+        adjust,
         *recipes,
         facts=(*_facts(params), params.num_logprobs),
     )
@@ -117,7 +115,7 @@ def drafting_part(params: SamplingTensors) -> Part:
     """Of parameters of a draft draw, which is one of a target that has the draft's recipe."""
     recipe = _recipe(params.draft, params.slot_ids)
     entries = Entries(params.seeds, None)
-    return Part.of(entries, NO_ADJUSTMENTS, recipe, recipe, facts=_facts(params))
+    return Part.of(entries, Adjustments(), recipe, recipe, facts=_facts(params))
 
 
 def output_part(out: VerifyOutput | SampleOutput) -> Part:

@@ -27,14 +27,7 @@ def arrivals(seed, position, draft_index, stream, LEVEL: tl.constexpr, first, N:
         N: at least 4.
     """
     group = first // 4 + tl.arange(0, N // 4)
-    zero = group * 0
-    word_0, word_1, word_2, word_3 = tl.philox(
-        seed,
-        group.to(tl.uint32),
-        (zero + position).to(tl.uint32),
-        (zero + (4 * stream + LEVEL)).to(tl.uint32),
-        (zero + draft_index).to(tl.uint32),
-    )
+    word_0, word_1, word_2, word_3 = _words(seed, group, position, draft_index, stream, LEVEL)
     words = tl.join(tl.join(word_0, word_2), tl.join(word_1, word_3))
     return exponential(tl.reshape(words, [N]))
 
@@ -42,15 +35,20 @@ def arrivals(seed, position, draft_index, stream, LEVEL: tl.constexpr, first, N:
 @triton.jit
 def acceptance_bits(seed, position, draft_index):
     """The 23 bits that an acceptance uniform is made of: int32."""
-    zero = position * 0
-    word, _, _, _ = tl.philox(
-        seed,
-        zero.to(tl.uint32),
-        position.to(tl.uint32),
-        (zero + (4 * ACCEPT + BLOCK_LEVEL)).to(tl.uint32),
-        draft_index.to(tl.uint32),
-    )
+    word, _, _, _ = _words(seed, position * 0, position, draft_index, ACCEPT, BLOCK_LEVEL)
     return (word >> 9).to(tl.int32)
+
+
+@triton.jit
+def _words(seed, group, position, draft_index, stream, LEVEL: tl.constexpr):
+    zero = group * 0
+    return tl.philox(
+        seed,
+        group.to(tl.uint32),
+        (zero + position).to(tl.uint32),
+        (zero + (4 * stream + LEVEL)).to(tl.uint32),
+        (zero + draft_index).to(tl.uint32),
+    )
 
 
 @triton.jit

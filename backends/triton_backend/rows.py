@@ -98,12 +98,12 @@ def drafted_token(call, request, place, there):
     """The draft token that a row tests, 0 where there is none: int32, shaped like place."""
     token = place * 0
     if call.requests.draft_token_ids is not None:
-        token = tl.load(draft_token(call, request, place), mask=there, other=0).to(tl.int32)
+        token = tl.load(draft_places(call, request, place), mask=there, other=0).to(tl.int32)
     return token
 
 
 @triton.jit
-def draft_token(call, request, place):
+def draft_places(call, request, place):
     """Where a request's draft tokens are."""
     ids = call.requests.draft_token_ids + request.to(tl.int64) * call.requests.draft_stride
     return ids + place.to(tl.int64) * call.requests.draft_step
@@ -120,7 +120,7 @@ def open_request(call, index):
         WIDTH: tl.constexpr = triton.next_power_of_2(NUM_DRAFTS)
         place = tl.arange(0, WIDTH)
         limit = tl.maximum(tl.minimum(num_rows - 1, NUM_DRAFTS), 0)
-        tokens = draft_token(call, index, place)
+        tokens = draft_places(call, index, place)
         token_id = tl.load(tokens, mask=place < limit, other=-1).to(tl.int64)
         good = (token_id >= 0) & (token_id < call.target.vocab_size)
         num_drafts = tl.min(tl.where(good, WIDTH, place), 0)
