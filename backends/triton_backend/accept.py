@@ -61,10 +61,8 @@ def test_draft(call, row, law, drafted, tested):
     log_p = log_probs(drafted.logit, law)
     dense = row.place < 0
     usable = row.place >= 0
-    row_max = law.inverse * 0.0
-    log_total = row_max
-    inverse = law.inverse
-    threshold = row_max + NEVER
+    zero = law.inverse * 0.0
+    draft_law = Law(zero, zero, law.inverse, zero + NEVER, usable)
     if call.draft.logits is not None:
         if tested:
             draft_row = open_row(call, row.slot.to(tl.int32) + call.variant.num_drafts + 1)
@@ -73,9 +71,7 @@ def test_draft(call, row, law, drafted, tested):
                 found, usable = law_of(call, draft_row)
                 row_max = tl.where(usable, found.row_max, 0.0)
                 log_total = tl.where(usable, found.log_total, 0.0)
-                inverse = found.inverse
-                threshold = found.threshold
-    draft_law = Law(row_max, log_total, inverse, threshold, usable)
+                draft_law = Law(row_max, log_total, found.inverse, found.threshold, usable)
     log_q = tl.where(dense, log_probs(drafted.draft_logit, draft_law), 0.0)
     log_ratio = tl.where(log_p > NEVER, log_p - log_q, NEVER)
     return Tested(log_p, log_ratio, dense, usable, draft_law)

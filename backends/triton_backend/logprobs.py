@@ -63,18 +63,14 @@ def _law_of(call, row, place):
     processed = tl.load(call.entries.processed + entry_of(call, row.request)) != 0
     if processed:
         law, _usable = law_of(call, row)
-        row_max = law.row_max
-        log_total = law.log_total
-        inverse = law.inverse
-        threshold = law.threshold
         blocks = blocks_of(call, row.slot)
     else:
         blocks = raw_blocks_of(call, place)
         largest, masses = load_blocks(call, blocks)
         row_max, log_total = summed(largest, masses, 1.0)
-        inverse = row_max * 0.0 + 1.0
-        threshold = row_max * 0.0 + NEVER
-    return Law(row_max, log_total, inverse, threshold, processed), processed, blocks
+        zero = row_max * 0.0
+        law = Law(row_max, log_total, zero + 1.0, zero + NEVER, processed)
+    return law, processed, blocks
 
 
 @triton.jit
