@@ -151,22 +151,19 @@ class Loop:
         return is_useful and any(state.finish_reason is None for state in self._running.states)
 
     def _begin_ahead(self, running: Running, draft_limits: list[int]) -> bool:
-        """Begin this step, unless it has begun, and the one after it."""
-        if running.token_counts is not None or not self._may_begin_ahead(draft_limits):
+        """Begin this step, unless it has begun, and the one after it.
+
+        That must be of the same requests, whatever this one emits. A request may still end with a
+        token that it emits; what it gets behind that is dropped.
+        """
+        most = [limit + 1 for limit in draft_limits]
+        go_on = all(map(RequestState.goes_on_after, running.states, most))
+        is_same = go_on and self._draft_limits(most) == draft_limits
+        if running.token_counts is not None or not is_same or self._batch_will_change():
             return False
         begin = self.runner.begin
         has_begun = self.has_begun or begin(running, draft_limits, [()] * len(draft_limits))
         return has_begun and begin(running, draft_limits, None)
-
-    def _may_begin_ahead(self, draft_limits: list[int]) -> bool:
-        """Whether a step after the next one is of the same requests, whatever that one emits.
-
-        A request may still end with a token that it emits; what it gets behind that is dropped.
-        """
-        most = [limit + 1 for limit in draft_limits]
-        go_on = map(RequestState.goes_on_after, self._running.states, most)
-        is_same = not self._batch_will_change() and self._draft_limits(most) == draft_limits
-        return is_same and all(go_on)
 
     def _drop(self) -> None:
         self.runner.drop()

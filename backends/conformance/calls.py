@@ -19,6 +19,8 @@ from ...core.tensor_fields import mapped, named_tensors
 from ..registry import BACKENDS, Backend, load_sampler
 from .findings import Difference, Findings
 
+HOST = torch.device("cpu")
+
 
 def load_backend(name: str) -> Sampler:
     """A backend's sampler.
@@ -60,7 +62,7 @@ class Watched:
     """
 
     backend: Sampler
-    device: torch.device = torch.device("cpu")
+    device: torch.device = HOST
     turn: AbstractContextManager[object] = nullcontext()
     outputs: list[Output] = field(factory=list, init=False)
     findings: Findings = field(default=Findings(), init=False)
@@ -93,7 +95,7 @@ class Watched:
             for name, memory in named_memory(output):
                 if memory.device.type != self.device.type:
                     self.note(f"device of {name}", str(self.device), str(memory.device))
-            output = on_host(output)
+            output = moved(output)
         if not is_variation:
             self.outputs.append(output)
         return output
@@ -103,7 +105,7 @@ class Watched:
         self.findings += Findings(differences=(Difference(-1, -1, what, expected, got),))
 
 
-def moved(value: Any, device: torch.device) -> Any:
+def moved(value: Any, device: torch.device = HOST) -> Any:
     """A value whose tensors are on a device, with the gaps between their rows."""
 
     def there(tensor: Tensor) -> Tensor:
@@ -115,11 +117,6 @@ def moved(value: Any, device: torch.device) -> Any:
         )
 
     return mapped(value, there)
-
-
-def on_host(value: Any) -> Any:
-    """A value whose tensors are all on the host."""
-    return mapped(value, lambda tensor: tensor.cpu())
 
 
 def named_memory(value: object) -> list[tuple[str, Tensor]]:

@@ -16,7 +16,7 @@ from ...core import PADDING_TOKEN_ID, InvalidInputError, Policy, SampleBatch, St
 from ...core.call_memory import check_sample_output, check_verify_output
 from ...core.output import Logprobs, SampleOutput, VerifyOutput
 from ...core.sampling_tensors import SamplingTensors
-from .calls import on_host
+from .calls import moved
 from .findings import LOGPROB_ORDER, Difference, Findings
 from .oracle.law import Law, RowLogprobs, margin_of
 from .oracle.race import BLOCK_SIZE, Draw
@@ -34,7 +34,7 @@ def judge_verify(
         check_verify_output(output, batch, params, policy)
     except InvalidInputError as error:
         return _malformed(batch.num_reqs, error)
-    return _judge(split_verify(*on_host((batch, params))), policy, on_host(output))
+    return _judge(split_verify(*moved((batch, params))), policy, moved(output))
 
 
 def judge_sample(batch: SampleBatch, params: SamplingTensors, output: SampleOutput) -> Findings:
@@ -43,7 +43,7 @@ def judge_sample(batch: SampleBatch, params: SamplingTensors, output: SampleOutp
         check_sample_output(output, batch, params)
     except InvalidInputError as error:
         return _malformed(batch.num_reqs, error)
-    drawn = on_host(output)
+    drawn = moved(output)
     # A plain draw is what a strict verification without a draft emits.
     verified = VerifyOutput(
         token_ids=drawn.token_ids[:, None],
@@ -52,7 +52,7 @@ def judge_sample(batch: SampleBatch, params: SamplingTensors, output: SampleOutp
         total_variation=None,
         logprobs=drawn.logprobs,
     )
-    return _judge(split_sample(*on_host((batch, params))), Strict(), verified)
+    return _judge(split_sample(*moved((batch, params))), Strict(), verified)
 
 
 def _malformed(num_reqs: int, error: InvalidInputError) -> Findings:
