@@ -8,7 +8,6 @@ between the measured batch sizes, extrapolated beyond the outer two.
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from statistics import median
 
 import numpy as np
 from attrs import astuple, fields, frozen
@@ -81,7 +80,7 @@ class StepCosts:
             grouped[key].append(times)
         often = {key: times for key, times in grouped.items() if len(times) >= MIN_STEPS}
         medians = {
-            key: StepTimes(**{part: median(getattr(one, part) for one in times) for part in PARTS})
+            key: StepTimes(*np.median([astuple(one) for one in times], axis=0).tolist())
             for key, times in sorted((often or grouped).items())
         }
         return cls(medians)
