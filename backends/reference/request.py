@@ -59,16 +59,17 @@ def cut_out(
         stop = Status(reasons[0]) if reasons else Status.TARGET_LOGITS_INVALID
     elif num_kept < num_drafts:
         stop = Status.DRAFT_LOGITS_INVALID
-    num_rows = num_kept + (stop is Status.OK)
+    num_rows, drafts = num_kept + (stop is Status.OK), drafts[:num_kept]
+    law = None
+    if policy.uses_draft_probs:
+        law = _draft_law(batch, params, requests[:num_kept], drafts, draft_logits)
     return RequestRows(
         request=request,
-        draft_token_ids=drafts[:num_kept],
+        draft_token_ids=drafts,
         raw_logits=raw_logits[:num_rows],
         logits=logits[:num_rows],
         allowed=None if allowed is None else allowed[:num_rows],
-        draft_log_probs=_draft_log_probs(
-            batch, params, policy, request, drafts[:num_kept], draft_logits
-        ),
+        draft_log_probs=law,
         status=status,
         stop=stop,
     )
@@ -95,23 +96,19 @@ def _draft_logits(
     return batch.draft_logits[slot, :num_drafts]
 
 
-def _draft_log_probs(
+def _draft_law(
     batch: VerifyBatch,
     params: SamplingTensors,
-    policy: Policy,
-    request: int,
+    requests: Tensor,
     drafts: Tensor,
     draft_logits: Tensor | None,
-) -> Tensor | None:
-    if not policy.uses_draft_probs:
-        return None
-    if draft_logits is None:
-        one_hot = batch.target_logits.new_full(
-            (len(drafts), batch.vocab_size), -torch.inf, dtype=torch.float64
-        )
-        return one_hot.scatter_(1, drafts[:, None], 0.0)
-    law = log_probs(draft_logits[: len(drafts)], params.draft, torch.full_like(drafts, request))
-    return in_target_ids(law, batch.vocab_size, batch.draft_to_target)
+) -> Tensor:
+    if draft_logits is not None:
+        law = log_probs(draft_logits[: len(drafts)], params.draft, requests)
+        return in_target_ids(law, batch.vocab_size, batch.draft_to_target)
+    shape, dtype = (len(drafts), batch.vocab_size), torch.float64
+    one_hot = batch.target_logits.new_full(shape, -torch.inf, dtype=dtype)
+    return one_hot.scatter_(1, drafts[:, None], 0.0)
 
 
 def in_target_ids(law: Tensor, vocab_size: int, draft_to_target: Tensor | None) -> Tensor:
