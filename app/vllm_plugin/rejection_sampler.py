@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from attrs import evolve
 from torch import Tensor
 from vllm.config import get_current_vllm_config
 from vllm.config.model import PROCESSED_LOGPROBS_MODES
@@ -41,64 +42,56 @@ class Parameters:
         self.states = states
 
     @cached_property
-    def no_filters(self) -> dict[str, Tensor]:
-        """Min-p, top-k and top-p that are off."""
+    def neutral(self) -> SamplingTensors:
+        """Parameters that change nothing."""
         zeros = torch.zeros_like(self.states.temperature.gpu)
-        return {"min_p": zeros, "top_k": zeros.int(), "top_p": torch.ones_like(zeros)}
-
-    @cached_property
-    def not_processed(self) -> Tensor:
-        """Logprobs are vLLM's."""
-        return torch.zeros_like(self.states.temperature.gpu, dtype=torch.bool)
+        recipe = RecipeTensors(
+            temperature=zeros,
+            min_p=zeros,
+            top_k=zeros.int(),
+            top_p=torch.ones_like(zeros),
+            any_greedy=True,
+            all_greedy=False,
+            any_min_p=False,
+            any_top_k=False,
+            any_top_p=False,
+        )
+        return SamplingTensors(
+            seeds=zeros.long(),
+            target=recipe,
+            draft=recipe,
+            penalties=None,
+            bias=None,
+            num_logprobs=None,
+            logprobs_processed=zeros.bool(),
+        )
 
     def of(self, slot_ids: Tensor, slots: Slots) -> SamplingTensors:
         """For verifying requests of these slots, [num_reqs] int32 and the same on the host."""
         states = self.states
         greedy = states.temperature.np[slots] == 0
-        any_greedy, all_greedy = bool(greedy.any()), bool(greedy.all())
-        draft = self._at(states.temperature.gpu, any_greedy=any_greedy, all_greedy=all_greedy)
-        target = RecipeTensors(
+        draft = evolve(
+            self.neutral.draft,
             temperature=states.temperature.gpu,
+            any_greedy=bool(greedy.any()),
+            all_greedy=bool(greedy.all()),
+        )
+        target = evolve(
+            draft,
             min_p=states.min_p.gpu,
             top_k=states.top_k.gpu,
             top_p=states.top_p.gpu,
-            any_greedy=any_greedy,
-            all_greedy=all_greedy,
             any_min_p=bool((states.min_p.np[slots] > 0).any()),
             any_top_k=bool((states.top_k.np[slots] < states.vocab_size).any()),
             any_top_p=bool((states.top_p.np[slots] < 1).any()),
         )
-        return self._tensors(states.seeds.gpu, target, draft, slot_ids)
+        seeds = states.seeds.gpu
+        return evolve(self.neutral, seeds=seeds, target=target, draft=draft, slot_ids=slot_ids)
 
     def of_drafts(self, temperature: Tensor, seeds: Tensor, slot_ids: Tensor) -> SamplingTensors:
         """For drawing drafts, with the tensors that a speculator keeps of its own."""
-        recipe = self._at(temperature, any_greedy=True, all_greedy=False)
-        return self._tensors(seeds, recipe, recipe, slot_ids)
-
-    def _at(self, temperature: Tensor, *, any_greedy: bool, all_greedy: bool) -> RecipeTensors:
-        return RecipeTensors(
-            temperature=temperature,
-            **self.no_filters,
-            any_greedy=any_greedy,
-            all_greedy=all_greedy,
-            any_min_p=False,
-            any_top_k=False,
-            any_top_p=False,
-        )
-
-    def _tensors(
-        self, seeds: Tensor, target: RecipeTensors, draft: RecipeTensors, slot_ids: Tensor
-    ) -> SamplingTensors:
-        return SamplingTensors(
-            seeds=seeds,
-            target=target,
-            draft=draft,
-            penalties=None,
-            bias=None,
-            num_logprobs=None,
-            logprobs_processed=self.not_processed,
-            slot_ids=slot_ids,
-        )
+        recipe = evolve(self.neutral.draft, temperature=temperature)
+        return evolve(self.neutral, seeds=seeds, target=recipe, draft=recipe, slot_ids=slot_ids)
 
 
 Drawn = tuple[Tensor, Tensor, Tensor]
