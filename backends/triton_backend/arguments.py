@@ -117,7 +117,9 @@ class Scratch(NamedTuple):
     raw: Any
     """[num_reqs * (num_drafts + 1), words], records of raw logits, for logprobs."""
     bins: Any
-    """[num_reqs * num_rows, words] int64, see `thresholds.found`."""
+    """[num_reqs * num_rows, bins] int32, see `thresholds.bins`."""
+    odd: Any
+    """[num_reqs * num_rows, words] int64, see `thresholds.bins`; where few logits are odd."""
     queue: Any
     """[num_reqs * num_rows, rounds] int32, see `queue`."""
     decisions: Any
@@ -158,13 +160,11 @@ class Variant(NamedTuple):
     width: Any
     """Blocks per row: a power of 2, at least one Philox group."""
     filters: Any
-    """Some row is cut."""
+    """Some row is cut; `ranks` by min-p or top-k, `masses` by top-p."""
+    ranks: Any
+    masses: Any
     key_shift: Any
     """How many low bits of every logit's key are the same."""
-    same_dtype: Any
-    """Target and draft logits are of one dtype."""
-    sample: Any
-    """Logits of a row that are looked at for a bracket."""
     invalid: Any
     """The status of a request whose target row is unusable."""
     top_logprobs: Any

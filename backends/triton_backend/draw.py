@@ -12,7 +12,7 @@ import triton.language as tl
 
 from .adjust import NOWHERE
 from .logits import BLOCK, LOG2_E, NEVER, draft_logits, target_logits
-from .quarters import QUARTER, quarter_ids, quarters_max, quarters_sum, target_quarters
+from .quarters import QUARTER, law_quarters, quarter_ids, quarters_max, quarters_sum
 from .random_bits import BLOCK_LEVEL, TOKEN_LEVEL, arrivals
 from .records import blocks_of, load_blocks, log_probs
 
@@ -144,19 +144,11 @@ def _best_block(call, row, draw, bounds, noise):
 def drawable_statistics(call, row, draw, block):
     """Per block the log of the largest p that may be drawn, and the mass relative to it."""
     ids = quarter_ids(block)
-    first, second, third, fourth = target_quarters(call, row, block)
-    log_p_0, share_0 = excess(call, row, draw, first, ids)
-    log_p_1, share_1 = excess(call, row, draw, second, ids + QUARTER)
-    log_p_2, share_2 = excess(call, row, draw, third, ids + 2 * QUARTER)
-    log_p_3, share_3 = excess(call, row, draw, fourth, ids + 3 * QUARTER)
-    largest = quarters_max((log_p_0, log_p_1, log_p_2, log_p_3))
+    quarters = law_quarters(call, row, block)
+    drawable = [excess(call, row, draw, quarters[n], ids + n * QUARTER) for n in (0, 1, 2, 3)]
+    largest = quarters_max([of[0] for of in drawable])
     reference = tl.where(largest == NEVER, 0.0, largest)[:, None]
-    weights = (
-        tl.exp(log_p_0 - reference) * share_0,
-        tl.exp(log_p_1 - reference) * share_1,
-        tl.exp(log_p_2 - reference) * share_2,
-        tl.exp(log_p_3 - reference) * share_3,
-    )
+    weights = [tl.exp(of[0] - reference) * of[1] for of in drawable]
     return largest, quarters_sum(weights)
 
 

@@ -45,8 +45,8 @@ WAVES = 8
 """Waves of reading programs at most: the last one ends unevenly, and longer programs more so."""
 
 COUNT_WARPS = 4
-COUNT_REGISTERS = 48
-COUNTS_PER_PROCESSOR = 10
+COUNT_REGISTERS = 64
+COUNTS_PER_PROCESSOR = 8
 """Counting programs that a multiprocessor has registers for, with so many warps and registers of a
 thread: it has 65,536. What looks at bins needs more, and seldom runs."""
 

@@ -72,18 +72,6 @@ def target_logits(call, row, ids):
 
 
 @triton.jit
-def row_logits(call, row, ids):
-    """The same of any row, a draft's by draft ids as they came."""
-    if call.draft.logits is None:
-        logits = target_logits(call, row, ids)
-    elif row.is_draft:
-        logits = load_row(draft_row(call, row), None, call.draft.vocab_size, ids)
-    else:
-        logits = target_logits(call, row, ids)
-    return logits
-
-
-@triton.jit
 def raw_logits(call, row, ids):
     """The same as they came."""
     base = target_row(call, row)
@@ -96,14 +84,6 @@ def is_allowed(call, row, ids):
     inside = (ids < call.target.vocab_size) & (row.mask >= 0)
     byte = look_up(BYTES, _mask_bytes_of(call, row), ids >> 3, inside, 255)
     return (byte >> (ids & 7)) & 1 != 0
-
-
-@triton.jit
-def is_seen(call, row, ids):
-    """1 where a target's row has seen tokens of the vocabulary's blocks, any shape: int32."""
-    inside = ids < call.scratch.num_blocks * BLOCK
-    byte = look_up(BYTES, seen_bytes_of(call, row.request), ids >> 3, inside, 0)
-    return (byte >> (ids & 7)) & 1
 
 
 @triton.jit

@@ -28,9 +28,6 @@ from ..step import step_of
 from .arguments import Leniency, Variant
 from .workspace import Layout
 
-SAMPLE = 4096
-"""Logits of a row that say where its threshold lies: 32 for each of a program's threads."""
-
 NOT_LENIENT = Leniency(0.0, 0.0, 0, 0)
 
 
@@ -83,8 +80,12 @@ def plan_of(
     is_relaxed, recipes = name == "relaxed", [params.target]
     if draft is not None:
         recipes, longest = [params.target, params.draft], max(longest, draft.shape[-1])
-    filters = is_relaxed or any(r.any_min_p or r.any_top_k or r.any_top_p for r in recipes)
+    ranks = is_relaxed or any(recipe.any_min_p or recipe.any_top_k for recipe in recipes)
+    masses = any(recipe.any_top_p for recipe in recipes)
     num_blocks = -(-longest // BLOCK_SIZE)
+    has_penalties = params.penalties is not None
+    is_adjusted = params.bias is not None or has_penalties
+    zeros = _zero_bits(step.logits, draft)
     variant = Variant(
         policy=name,
         is_lossy=leniency is not NOT_LENIENT,
@@ -92,35 +93,32 @@ def plan_of(
         num_drafts=step.num_drafts,
         num_rows=1 + step.num_drafts * (1 + (draft is not None) + is_relaxed),
         width=max(next_power_of_2(num_blocks), 4),
-        filters=filters,
-        key_shift=_key_shift(params, step.logits, draft),
-        same_dtype=draft is None or draft.dtype == step.logits.dtype,
-        sample=min(SAMPLE, next_power_of_2(num_blocks * BLOCK_SIZE)),
+        filters=ranks or masses,
+        ranks=ranks,
+        masses=masses,
+        key_shift=0 if is_adjusted else zeros,
         invalid=int(step.invalid),
         top_logprobs=params.num_logprobs or 0,
         bias_width=next_power_of_2(1 if params.bias is None else params.bias.token_ids.shape[1]),
         overlaps=overlaps,
     )
-    has_penalties = params.penalties is not None
+    has_raw, few_odd = params.num_logprobs is not None, is_adjusted and zeros == 16
     return Plan(
         variant,
         leniency,
-        Layout(batch.num_reqs, num_blocks, variant, params.num_logprobs is not None, has_penalties),
+        Layout(batch.num_reqs, num_blocks, variant, has_raw, has_penalties, few_odd),
         reads_draft=draft is not None,
-        is_adjusted=params.bias is not None or has_penalties,
+        is_adjusted=is_adjusted,
         is_masked=batch.allowed_tokens is not None,
         noise=(int(step.stream), step.draft_index),
     )
 
 
-def _key_shift(params: SamplingTensors, logits: Tensor, draft_logits: Tensor | None) -> int:
-    # As float32, bfloat16 logits have 16 bits of zeros and float16 ones 13, unless something is
-    # added to them.
-    if params.bias is not None or params.penalties is not None:
-        return 0
-    shifts = {torch.bfloat16: 16, torch.float16: 13, torch.float32: 0}
+def _zero_bits(logits: Tensor, draft_logits: Tensor | None) -> int:
+    """How many low bits of all logits as float32 are 0, unless something is added to them."""
+    zeros = {torch.bfloat16: 16, torch.float16: 13, torch.float32: 0}
     tensors = [logits] if draft_logits is None else [logits, draft_logits]
-    return min(shifts[tensor.dtype] for tensor in tensors)
+    return min(zeros[tensor.dtype] for tensor in tensors)
 
 
 def _kernel_policy(policy: Policy, vocab_size: int) -> tuple[str, tuple[int, ...], Leniency]:

@@ -15,8 +15,8 @@ NUM_QUEUED = tl.constexpr(2)
 NUM_CLOSED = tl.constexpr(3)
 NUM_COUNTERS = tl.constexpr(4)
 
-MOST_ROUNDS = tl.constexpr(64)
-"""Of a row: 1,024 bins tell float32 of any size apart after 28, and there are two filters."""
+MOST_ROUNDS = tl.constexpr(16)
+"""Of a row: 4,096 bins tell all float32 apart after three, and there are two filters."""
 
 
 @triton.jit

@@ -24,14 +24,14 @@ HIGH = tl.constexpr(5)
 """Keys, the ends of a bracket. Words from here on are of rows whose threshold is open."""
 LEAST = tl.constexpr(6)
 """A key that the threshold is not below."""
-MOST = tl.constexpr(17)
-"""A key that it is not above."""
 BY_MASS = tl.constexpr(7)
 """Whether the bracket is top-p's."""
 ABOVE_NUMBER = tl.constexpr(8)
-AT_LOW = tl.constexpr(9)
-AT_HIGH = tl.constexpr(10)
-"""How many logits are above the bracket, and equal its ends."""
+"""How many logits are above the bracket."""
+COUNTED = tl.constexpr(9)
+"""What is counted, see `thresholds.found`."""
+ODD_BITS = tl.constexpr(10)
+"""Not 0 where logits have lower halves, and nothing is known of what these weigh."""
 ARRIVALS = tl.constexpr(11)
 """Programs that are through with the row in this round."""
 MASS = tl.constexpr(6)
@@ -168,13 +168,7 @@ def log_probs(logits, law):
 @triton.jit
 def kept_logits(quarters, threshold):
     """Quarters of blocks, -inf below a threshold."""
-    first, second, third, fourth = quarters
-    return (
-        tl.where(first >= threshold, first, NEVER),
-        tl.where(second >= threshold, second, NEVER),
-        tl.where(third >= threshold, third, NEVER),
-        tl.where(fourth >= threshold, fourth, NEVER),
-    )
+    return [tl.where(logits >= threshold, logits, NEVER) for logits in quarters]
 
 
 @triton.jit

@@ -91,12 +91,6 @@ def block_statistics(quarters, inverse):
     largest = quarters_max(quarters)
     reference = tl.where(largest == NEVER, 0.0, largest)[:, None]
     scale = inverse * LOG2_E
-    first, second, third, fourth = quarters
     # Scaled after the difference: a large logit times a large scale would overflow.
-    weights = (
-        tl.exp2((first - reference) * scale),
-        tl.exp2((second - reference) * scale),
-        tl.exp2((third - reference) * scale),
-        tl.exp2((fourth - reference) * scale),
-    )
+    weights = [tl.exp2((logits - reference) * scale) for logits in quarters]
     return largest, quarters_sum(weights)

@@ -91,13 +91,11 @@ def _counts(call, log_p, least, WHAT: tl.constexpr):
 @triton.jit
 def _block_sums(call, row, block, law, test, bounds, WHAT: tl.constexpr):
     ids = quarter_ids(block)
-    first, second, third, fourth = law_quarters(call, row, block)
-    terms = (
-        _terms(call, row, first, ids, law, test, bounds, WHAT),
-        _terms(call, row, second, ids + QUARTER, law, test, bounds, WHAT),
-        _terms(call, row, third, ids + 2 * QUARTER, law, test, bounds, WHAT),
-        _terms(call, row, fourth, ids + 3 * QUARTER, law, test, bounds, WHAT),
-    )
+    quarters = law_quarters(call, row, block)
+    terms = [
+        _terms(call, row, quarters[n], ids + n * QUARTER, law, test, bounds, WHAT)
+        for n in (0, 1, 2, 3)
+    ]
     return quarters_sum(terms)
 
 

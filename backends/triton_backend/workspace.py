@@ -15,7 +15,7 @@ from .accept import NUM_SUMS
 from .arguments import Variant
 from .queue import MOST_ROUNDS, NUM_COUNTERS
 from .records import DECISION, RECORD_TAIL
-from .thresholds.found import BIN_WORDS
+from .thresholds.bins import BINS, ODD_WORDS
 
 MIN_FRONT = 1 << 17
 """Bytes of the front at least, so that calls of other shapes leave it alone."""
@@ -31,6 +31,7 @@ class Layout:
         variant: what kernels are compiled for.
         has_raw: raw logits are summed up for logprobs.
         has_penalties: some request has penalties.
+        few_odd: logits are bfloat16, but for what bias or penalties make of few.
     """
 
     num_reqs: int
@@ -38,6 +39,7 @@ class Layout:
     variant: Variant
     has_raw: bool
     has_penalties: bool
+    few_odd: bool
 
     @property
     def num_rows(self) -> int:
@@ -71,7 +73,8 @@ class Layout:
             "seen": (64 * self.num_reqs * self.num_blocks * self.has_penalties, torch.uint8),
             "records": (4 * rows * self.record_words, torch.float32),
             "raw": (4 * verdicts * self.record_words * self.has_raw, torch.float32),
-            "bins": (8 * rows * BIN_WORDS.value * filters, torch.int64),
+            "bins": (4 * rows * BINS.value * filters, torch.int32),
+            "odd": (8 * rows * ODD_WORDS.value * (filters and self.few_odd), torch.int64),
             "queue": (4 * self.queue_length, torch.int32),
             "decisions": (4 * verdicts * DECISION.value, torch.int32),
         }

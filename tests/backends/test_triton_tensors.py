@@ -23,7 +23,7 @@ pytest.importorskip("triton")
 from acceptor.backends.triton_backend import TritonSampler, device, launch
 from acceptor.backends.triton_backend.plan import plan_of
 from acceptor.backends.triton_backend.queue import MOST_ROUNDS
-from acceptor.backends.triton_backend.thresholds.found import BIN_WORDS
+from acceptor.backends.triton_backend.thresholds.bins import BINS
 from acceptor.backends.triton_backend.workspace import MIN_FRONT
 
 
@@ -91,7 +91,7 @@ def test_the_workspace_holds_a_few_numbers_per_block_side_by_side(
     size = TritonSampler().verify_workspace_size(batch(), params(top_p), policy)
     num_rows = NUM_REQS * (2 * NUM_DRAFTS + 1)
     per_row = 4 * (4 * NUM_BLOCKS + 64)
-    per_row += (8 * BIN_WORDS.value + 4 * MOST_ROUNDS.value) * (top_p < 1)
+    per_row += 4 * (BINS.value + MOST_ROUNDS.value) * (top_p < 1)
     assert size <= MIN_FRONT + num_rows * per_row
     layout, end = plan_of(batch(), params(top_p), policy).layout, 0
     for first, length, _ in layout.parts.values():

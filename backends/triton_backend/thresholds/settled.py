@@ -10,7 +10,7 @@ from ..adjust import NOWHERE
 from ..arguments import opened
 from ..device import let_next_stage_start, wait_for_stage_before
 from ..logits import NEVER
-from ..quarters import as_one, few_quarters, row_quarters
+from ..quarters import as_one, law_quarters
 from ..queue import forget_rounds, open_first
 from ..records import (
     ROW_MAX,
@@ -35,11 +35,13 @@ from ..units import (
     log_of_units,
     mass_of,
 )
-from .bracket import bracket
-from .found import start_round
+from .found import HALVES, NOTHING, start_round
 
 FEW = tl.constexpr(4)
 """Blocks that are read for a row: a nucleus lies in few. More take registers from all rows."""
+
+MOST_EACH = tl.constexpr(12)
+"""Logits of each block that top-k may keep for its threshold to be expected near the largest."""
 
 
 @triton.jit
@@ -68,7 +70,7 @@ def _settle_row(call):
             if settled:
                 log_total = log_of_units(kept)
             else:
-                open_bracket(call, row, recipe, row_max, tl.sum(units, 0), bound)
+                _open(call, row, recipe, largest, row_max, tl.sum(units, 0), bound)
         tl.store(tail + ROW_MAX, row_max)
         store_law(call, row, log_total, threshold, 1.0)
 
@@ -93,19 +95,18 @@ def settle(call, row, recipe, largest, units, row_max):
     kept = most * 0
     if settled:
         block = flagged(reached, call.scratch.num_blocks, FEW)
-        first, second, third, fourth = few_quarters(
-            call, row, block, row_quarters(call, row, block)
-        )
-        logits = as_one((first, second, third, fourth))
+        quarters = law_quarters(call, row, block)
+        logits = as_one(quarters)
         logits = tl.where(logits >= bound, logits, NEVER)
         keys = as_key(logits, KEY_SHIFT)
+        masses = mass_of(logits, row_max, recipe.inverse)
         ones = (logits > NEVER).to(tl.int32)
         ranked = (recipe.top_k > 0) & (tl.sum(ones, 0) >= recipe.top_k)
         if ranked:
             key = highest_reaching(keys, ones, recipe.top_k.to(tl.float64))
             threshold = tl.maximum(from_key(key, KEY_SHIFT), floor)
         if recipe.top_p < 1.0:
-            whole = _mass_from(logits, threshold, row_max, recipe.inverse)
+            whole = tl.sum(tl.where(logits >= threshold, masses, 0), 0)
             # All that top-k and min-p keep is here, or its mass is known to lie between two.
             known = ranked | (bound == floor)
             fewest = recipe.top_p.to(tl.float64) * tl.where(known, whole, least).to(tl.float64)
@@ -114,37 +115,42 @@ def settle(call, row, recipe, largest, units, row_max):
                 keys, fewest, enough, row_max, recipe.inverse, KEY_SHIFT
             )
             threshold = tl.maximum(from_key(key, KEY_SHIFT), threshold)
-        kept = _mass_from(logits, threshold, row_max, recipe.inverse)
+        kept = tl.sum(tl.where(logits >= threshold, masses, 0), 0)
         if settled & (row.slot == row.source):
-            quarters = kept_logits((first, second, third, fourth), threshold)
-            _largest, mass = block_statistics(quarters, recipe.inverse)
+            _largest, mass = block_statistics(kept_logits(quarters, threshold), recipe.inverse)
             out = blocks_of(call, row.slot) + padded(call.scratch.num_blocks)
             tl.store(out + block, mass, mask=block < call.scratch.num_blocks)
     return settled, threshold, kept, before
 
 
 @triton.jit
-def open_bracket(call, row, recipe, row_max, total, bound):
-    """Put a row on the list of those to be counted, with a first bracket."""
-    KEY_SHIFT: tl.constexpr = call.variant.key_shift
-    floor = floor_of(recipe, row_max)
-    low, high = bracket(call, row, recipe, row_max, total, bound)
-    least = as_key(tl.maximum(floor, LOWEST_FINITE), KEY_SHIFT)
+def _open(call, row, recipe, largest, row_max, total, bound):
+    """Put a row on the list of those to be counted; its threshold is not below a bound."""
+    bound = tl.maximum(bound, LOWEST_FINITE)
+    least = as_key(bound, 0)
     # What min-p keeps begins with the next logit that there can be.
-    least += (from_key(least, KEY_SHIFT) < floor).to(tl.int32)
-    top = as_key(row_max, KEY_SHIFT)
-    low_key = tl.minimum(tl.maximum(as_key(low, KEY_SHIFT), least), top)
-    high_key = tl.minimum(tl.maximum(as_key(high, KEY_SHIFT), low_key), top)
-    by_mass = ((recipe.top_k == 0) & (floor == NEVER)).to(tl.int32)
-    start_round(call, row, low_key, high_key, (least, top), by_mass, total)
+    least += (from_key(least, 0) < bound).to(tl.int32)
+    low = tl.maximum(as_key(_expected(recipe, largest, bound), 0), least)
+    counted = tl.where((recipe.top_k == 0) & (recipe.top_p == 1.0), NOTHING, HALVES)
+    search = recipe.top_k == 0, total, total * 0
+    start_round(call, row, counted, low, as_key(row_max, 0), least, search)
     open_first(call, row.slot)
 
 
 @triton.jit
-def _mass_from(logits, threshold, row_max, inverse):
-    """The mass of logits that reach a threshold, in units."""
-    kept = tl.where(logits >= threshold, logits, NEVER)
-    return tl.sum(mass_of(kept, row_max, inverse), 0)
+def _expected(recipe, largest, bound):
+    """A logit that top-k's threshold is hardly below where it keeps a few of each block.
+
+    Not all blocks have one of them then. What is below need not be looked into by a draw.
+    """
+    there = largest > NEVER
+    number = tl.sum(there.to(tl.int32), 0)
+    expected = bound
+    if (recipe.top_k > number) & (recipe.top_k < number * MOST_EACH):
+        lowest = tl.min(tl.where(there, largest, float("inf")), 0)
+        mean = tl.sum(tl.where(there, largest, 0.0), 0) / number.to(tl.float32)
+        expected = tl.maximum(lowest - (mean - lowest) / 2, bound)
+    return expected
 
 
 @triton.jit
@@ -157,25 +163,18 @@ def _bound(recipe, largest, units, row_max, floor, KEY_SHIFT: tl.constexpr):
     ones = (largest > NEVER).to(tl.int32)
     own = mass_of(largest, row_max, recipe.inverse)
     bound = floor
-    others = recipe.top_k * 0
-    kth = floor
-    if recipe.top_k > 0:
-        # The largest logits of blocks are different tokens.
-        if tl.sum(ones, 0) >= recipe.top_k:
-            kth = from_key(highest_reaching(keys, ones, recipe.top_k.to(tl.float64)), KEY_SHIFT)
-            bound = tl.maximum(kth, floor)
-            others = recipe.top_k - tl.sum((largest > kth).to(tl.int32), 0)
+    # The largest logits of blocks are different tokens.
+    if (recipe.top_k > 0) & (tl.sum(ones, 0) >= recipe.top_k):
+        kth = highest_reaching(keys, ones, recipe.top_k.to(tl.float64))
+        bound = tl.maximum(from_key(kth, KEY_SHIFT), floor)
     before = bound
     reached = largest >= bound
     most = tl.sum(tl.where(reached, units, 0), 0)
     least = most
     if recipe.top_p < 1.0:
         if (recipe.top_k > 0) | (floor > NEVER):
-            above = tl.where(others > 0, largest > bound, reached)
-            least = tl.sum(tl.where(above, own, 0), 0)
-            if (others > 0) & (kth >= floor):
-                least += others.to(tl.int64) * mass_of(kth, row_max, recipe.inverse)
-            least = tl.where((recipe.top_k > 0) & (others == 0), 0, least)
+            # Fewer than top-k asks for.
+            least = tl.sum(tl.where(largest > bound, own, 0), 0)
         enough = recipe.top_p.to(tl.float64) * most.to(tl.float64)
         fewest = recipe.top_p.to(tl.float64) * least.to(tl.float64)
         # No few blocks hold so much.

@@ -1,0 +1,248 @@
+"""Numbers of logits in a row's bins: by upper halves of float32, or of keys between two others.
+
+Of bfloat16, each half is a value. A program counts in the memory that its warps share, for which
+Triton has no name, in a few lines of assembly; in the interpreter, in the row's bins.
+"""
+
+import triton
+import triton.language as tl
+
+from ..random_bits import INTERPRETED
+from ..units import as_key
+
+SIGN = tl.constexpr(2048)
+"""Halves of one sign: 0, what is below 2**-10, one for each magnitude, and what is from 63 on."""
+BINS = tl.constexpr(2 * SIGN.value)
+"""Of halves, from the lowest to the highest, or of as many neighbouring keys each of a bracket."""
+
+BELOW = tl.constexpr(((127 - 10) << 7) - 1)
+"""The half before that of 2**-10."""
+BEYOND = tl.constexpr(BELOW.value + SIGN.value - 2)
+
+ODD_WORDS = tl.constexpr(BINS.value * 3 // 2)
+"""Words of 8 bytes of what is known of a row's odd logits: what they weigh more, and numbers."""
+
+CHUNK = tl.constexpr(1024)
+"""Numbers that a program adds up at once."""
+
+RESERVE = tl.constexpr(f"{{ .shared .align 16 .b8 bins[{4 * BINS.value}]; mov.u32 $0, bins; }}")
+SET_ZERO = tl.constexpr(
+    "{ .reg .b32 no; mov.b32 no, 0; st.shared.v4.b32 [$1], {no, no, no, no}; mov.b32 $0, 0; }"
+)
+LOAD = tl.constexpr("ld.shared.b32 $0, [$1];")
+COUNT = tl.constexpr(
+    "{ .reg .pred is; setp.ne.b32 is, $2, 0; @is red.shared.add.u32 [$1], 1; mov.b32 $0, 0; }"
+)
+"""What is added is not asked for, so that hardware adds up what a warp adds at one place."""
+
+COUNT_HALVES = tl.constexpr(f"""{{
+    .reg .pred is, is_0, is_1; .reg .b32 pair, in_sign, place, end;
+    mov.b32 $0, 0;
+    mov.b32 $1, 0;
+    setp.ge.f32 is_0, $2, $6;
+    setp.ge.f32 is_1, $3, $6;
+    or.pred is, is_0, is_1;
+    @!is bra done;
+    prmt.b32 pair, $2, $3, 0x7632;
+    mov.b32 end, 0x3F803F80;
+    mov.b32 place, 0;
+    fma.rn.bf16x2 pair, pair, end, place;
+    and.b32 place, pair, 0x7FFF7FFF;
+    mov.b32 end, 0x00010001;
+    min.bf16x2 in_sign, place, end;
+    mov.b32 end, {0x10001 * BELOW.value};
+    max.bf16x2 place, place, end;
+    mov.b32 end, {0x10001 * BEYOND.value};
+    min.bf16x2 place, place, end;
+    sub.u32 place, place, {0x10001 * BELOW.value};
+    add.u32 in_sign, in_sign, place;
+    prmt.b32 place, pair, pair, 0xBB99;
+    and.b32 place, place, {0x10001 * (BINS.value - 1)};
+    xor.b32 in_sign, in_sign, place;
+    shr.u32 place, in_sign, 5;
+    and.b32 place, place, 0x001F001F;
+    xor.b32 in_sign, in_sign, place;
+    mad.lo.u32 place, in_sign, 4, $4;
+    and.b32 $0, place, 0xFFFF;
+    shr.u32 $1, place, 16;
+    @is_0 red.shared.add.u32 [$0], 1;
+    @is_1 red.shared.add.u32 [$1], 1;
+    done:
+}}""")
+"""`half_bins` of two logits, whose halves lie in one word, and `count`; where it counted them."""
+
+WEIGH_ODD = tl.constexpr(f"""{{
+    .reg .pred is; .reg .b32 half, place; .reg .f32 mass; .reg .b64 units, more, at;
+    mov.b32 $0, 0;
+    and.b32 half, $1, 0xFFFF;
+    setp.ne.u32 is, half, 0;
+    setp.ge.and.f32 is, $1, $2, is;
+    @!is bra done;
+    and.b32 half, $1, 0xFFFF0000;
+    mov.b32 mass, half;
+    sub.f32 mass, mass, $5;
+    mul.f32 mass, mass, $6;
+    ex2.approx.ftz.f32 mass, mass;
+    mul.f32 mass, mass, 0f55800000;
+    cvt.rzi.s64.f32 more, mass;
+    sub.f32 mass, $1, $5;
+    mul.f32 mass, mass, $6;
+    ex2.approx.ftz.f32 mass, mass;
+    mul.f32 mass, mass, 0f55800000;
+    cvt.rzi.s64.f32 units, mass;
+    sub.s64 more, units, more;
+    sub.u32 place, $3, $4;
+    shr.u32 half, place, 5;
+    and.b32 half, half, 0x7C;
+    xor.b32 place, place, half;
+    xor.b32 place, place, {4 * SIGN.value};
+    mad.wide.u32 at, place, 2, $7;
+    red.relaxed.gpu.global.add.u64 [at], more;
+    mad.wide.u32 at, place, 1, $8;
+    red.relaxed.gpu.global.add.u32 [at], 1;
+    done:
+}}""")
+"""Few logits are odd: those that something was added to have lower halves, too."""
+
+
+@triton.jit
+def numbers_of(call, row):
+    """Where the numbers of a row's bins are: int32."""
+    return call.scratch.bins + row.slot * BINS
+
+
+@triton.jit
+def odd_masses_of(call, row):
+    """Where it is, for each half, what odd logits weigh more than those without a lower half."""
+    return call.scratch.odd + row.slot * ODD_WORDS
+
+
+@triton.jit
+def odd_numbers_of(call, row):
+    """Where the numbers of a row's odd logits are, by halves: int32."""
+    return (odd_masses_of(call, row) + BINS).to(tl.pointer_type(tl.int32), bitcast=True)
+
+
+@triton.jit
+def half_bins(logits):
+    """The bins of logits by their upper halves."""
+    # Both zeros have one bin.
+    bits = (logits + 0.0).to(tl.int32, bitcast=True)
+    magnitude = (bits >> 16) & 0x7FFF
+    in_sign = tl.minimum(tl.maximum(magnitude, BELOW), BEYOND) - BELOW
+    in_sign += (magnitude != 0).to(tl.int32)
+    return (in_sign ^ (bits >> 31)) + SIGN
+
+
+@triton.jit
+def bin_shift(low, high):
+    """How many low bits tell no keys of a bin apart, between two keys."""
+    distance = (high.to(tl.int64) - low.to(tl.int64)).to(tl.float32)
+    exponent = (distance.to(tl.int32, bitcast=True) >> 23) - 127
+    return tl.maximum(exponent + 1 - 12, 0)
+
+
+@triton.jit
+def key_bins(logits, low, high):
+    """The bins of logits that are between two others by their keys."""
+    low_key = as_key(low, 0)
+    distance = (as_key(logits, 0) - low_key).to(tl.uint32, bitcast=True)
+    return (distance >> bin_shift(low_key, as_key(high, 0))).to(tl.int32, bitcast=True)
+
+
+@triton.jit
+def reserve_own():
+    """Where a program's own numbers are."""
+    own = tl.program_id(0) * 0
+    if not INTERPRETED:
+        own = tl.inline_asm_elementwise(
+            RESERVE, "=r,r", [own], dtype=tl.int32, is_pure=False, pack=1
+        )
+    return own
+
+
+@triton.jit
+def clear_own(own):
+    """Empty a program's own numbers."""
+    if not INTERPRETED:
+        place = own + 16 * tl.arange(0, BINS // 4)
+        tl.inline_asm_elementwise(SET_ZERO, "=r,r", [place], dtype=tl.int32, is_pure=False, pack=1)
+        tl.debug_barrier()
+
+
+@triton.jit
+def add_up(call, row, own):
+    """Add a program's own numbers to those of the row."""
+    if not INTERPRETED:
+        tl.debug_barrier()
+        for chunk in range(BINS // CHUNK):
+            # Neighbours begin elsewhere, so that they do not meet at each number.
+            turn = (chunk + tl.program_id(0)) % (BINS // CHUNK)
+            place = turn * CHUNK + tl.arange(0, CHUNK)
+            counted = tl.inline_asm_elementwise(
+                LOAD, "=r,r", [_moved(own, place)], dtype=tl.int32, is_pure=False, pack=1
+            )
+            numbers = numbers_of(call, row) + place
+            tl.atomic_add(numbers, counted, mask=counted != 0, sem="relaxed")
+
+
+@triton.jit
+def count(call, row, own, place, flags):
+    """Count flagged logits in their bins."""
+    if INTERPRETED:
+        tl.atomic_add(numbers_of(call, row) + place, place * 0 + 1, mask=flags, sem="relaxed")
+    else:
+        inputs = [_moved(own, place), flags.to(tl.int32)]
+        tl.inline_asm_elementwise(COUNT, "=r,r,r", inputs, dtype=tl.int32, is_pure=False, pack=1)
+
+
+@triton.jit
+def count_halves(call, row, own, logits, low, law):
+    """Count logits from one on by their upper halves, and weigh odd ones where these are few."""
+    row_max, scale = law
+    if INTERPRETED:
+        place = half_bins(logits)
+        count(call, row, own, place, logits >= low)
+    else:
+        place = tl.inline_asm_elementwise(
+            COUNT_HALVES,
+            "=&r,=&r,f,f,r,r,f,f",
+            [logits, own * 0x10001, low],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=2,
+        )
+    if call.scratch.odd is not None:
+        if row.is_draft == 0:
+            masses = odd_masses_of(call, row)
+            numbers = odd_numbers_of(call, row)
+            if INTERPRETED:
+                bits = logits.to(tl.int32, bitcast=True)
+                odd = (logits >= low) & ((bits & 0xFFFF) != 0)
+                even = (bits & -0x10000).to(tl.float32, bitcast=True)
+                more = _units(logits, law) - _units(even, law)
+                tl.atomic_add(masses + place, more, mask=odd, sem="relaxed")
+                tl.atomic_add(numbers + place, place * 0 + 1, mask=odd, sem="relaxed")
+            else:
+                masses = masses.to(tl.int64)
+                numbers = numbers.to(tl.int64)
+                tl.inline_asm_elementwise(
+                    WEIGH_ODD,
+                    "=&r,f,f,r,r,f,f,l,l",
+                    [logits, low, place, own, row_max, scale, masses, numbers],
+                    dtype=tl.int32,
+                    is_pure=False,
+                    pack=1,
+                )
+
+
+@triton.jit
+def _units(logits, law):
+    row_max, scale = law
+    return (tl.exp2((logits - row_max) * scale) * 2.0**44).to(tl.int64)
+
+
+@triton.jit
+def _moved(own, place):
+    """Where a program has a bin: integers and their like would lie in one bank of memory."""
+    return own + 4 * (place ^ ((place >> 5) & 31) ^ SIGN)

@@ -1,0 +1,243 @@
+"""What numbers of logits say of a row: what is in each bin, and where so much is reached."""
+
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+from ..random_bits import INTERPRETED
+from ..units import NO_KEY, from_key, mass_of
+from .bins import BELOW, BINS, SIGN, bin_shift, numbers_of, odd_masses_of, odd_numbers_of
+
+EACH = tl.constexpr(32)
+"""Neighbouring bins that are looked at one by one; all are looked at by groups."""
+
+AT_ONCE = tl.constexpr(8)
+"""Of these, for which a thread has registers."""
+
+
+PRECISE = tl.constexpr(2.0**-19)
+"""What may be unknown of a kept mass, relative to it."""
+
+NUMBER = tl.constexpr(0)
+AT_LEAST = tl.constexpr(1)
+AT_MOST = tl.constexpr(2)
+"""What bins are asked for: so many logits; so much mass, for sure, or perhaps."""
+
+
+class Span(NamedTuple):
+    """What was counted of a row."""
+
+    by_halves: Any
+    """Else by keys between these two."""
+    low: Any
+    """A key below which nothing was counted."""
+    high: Any
+    exact: Any
+    """Of halves, whether few logits are odd, and what these weigh is known."""
+    mass: Any
+    """Of all logits from the lower key on, in units."""
+    row_max: Any
+    inverse: Any
+    """1 / temperature."""
+
+
+class Found(NamedTuple):
+    """A bin that, with all above it, holds as much as is needed; else the lowest."""
+
+    known: Any
+    """Whether it is known which of its logits are needed."""
+    begin: Any
+    """A key from which on these are; else its least."""
+    last: Any
+    """Its greatest key."""
+    kept: Any
+    precise: Any
+    """The mass of what is needed, and whether little of it is unknown."""
+    above: Any
+    """How many logits are above it."""
+
+
+@triton.jit
+def bin_keys(span, place):
+    """The least key of bins, which rise with their places, that of even logits, and the greatest.
+
+    And whether these are all that can be there but for odd ones.
+    """
+    positive = place >= SIGN
+    in_sign = tl.where(positive, place - SIGN, SIGN - 1 - place)
+    smallest = tl.where(in_sign > 1, BELOW + in_sign - 1, in_sign) << 16
+    largest = tl.where(in_sign == 1, BELOW << 16, smallest) + 0xFFFF
+    largest = tl.where(in_sign == SIGN - 1, 0x7F7FFFFF, largest)
+    first = tl.where(positive, smallest, NO_KEY - largest)
+    last = tl.where(positive, largest, NO_KEY - smallest)
+    even = tl.where(positive, smallest, tl.where(in_sign == 0, 0, last))
+    is_inner = (in_sign != 1) & (in_sign < SIGN - 1)
+    if span.by_halves == 0:
+        shift = bin_shift(span.low, span.high)
+        # Keys behind the last bin would be too large.
+        last_place = (span.high.to(tl.int64) - span.low.to(tl.int64)) >> shift
+        first = span.low + (tl.minimum(place, last_place.to(tl.int32)) << shift)
+        last = first + ((place * 0 + 1) << shift) - 1
+        even = first
+    return first, even, last, is_inner
+
+
+@triton.jit
+def bin_amounts(call, row, span, place):
+    """Numbers of bins, their masses at least and at most; of odd logits numbers and masses."""
+    first, even, last, is_inner = bin_keys(span, place)
+    number = tl.load(numbers_of(call, row) + place, cache_modifier=".cg")
+    is_even = span.by_halves & span.exact & is_inner
+    lightest = tl.where(is_even, even, tl.maximum(first, span.low))
+    heaviest = tl.where(is_even, even, tl.minimum(last, span.high))
+    own = mass_of(from_key(lightest, 0), span.row_max, span.inverse)
+    at_least = number.to(tl.int64) * own
+    at_most = number.to(tl.int64) * mass_of(from_key(heaviest, 0), span.row_max, span.inverse)
+    odd_number = number * 0
+    odd_mass = at_least * 0
+    if call.scratch.odd is not None:
+        known = is_even & (number > 0) & (row.is_draft == 0)
+        odd = odd_numbers_of(call, row) + place
+        odd_number = tl.load(odd, mask=known, other=0, cache_modifier=".cg")
+        more = odd_masses_of(call, row) + place
+        more = tl.load(more, mask=known, other=0, cache_modifier=".cg")
+        odd_mass = more + odd_number.to(tl.int64) * own
+        at_least += more
+        at_most += more
+    return (number, at_least, at_most), odd_number, odd_mass
+
+
+@triton.jit
+def bin_groups(call, row, span):
+    """Numbers of groups of bins, and their masses at least and at most; and the sums of these."""
+    GROUPS: tl.constexpr = BINS // EACH
+    group = tl.arange(0, GROUPS)
+    first = group[:, None] * EACH + tl.arange(0, AT_ONCE)[None, :]
+    numbers = tl.zeros([GROUPS], tl.int32)
+    least = tl.zeros([GROUPS], tl.int64)
+    most = tl.zeros([GROUPS], tl.int64)
+    for step in range(EACH // AT_ONCE):
+        amounts, _number, _mass = bin_amounts(call, row, span, first + step * AT_ONCE)
+        number, at_least, at_most = amounts
+        numbers += tl.sum(number, 1)
+        least += tl.sum(at_least, 1)
+        most += tl.sum(at_most, 1)
+    return (numbers, least, most), _summed((numbers, least, most), group >= 0)
+
+
+@triton.jit
+def find_bin(call, row, span, groups, above, needed, WHAT: tl.constexpr):
+    """The highest bin that, with all above it, holds as much as is needed.
+
+    Args:
+        call, row, span: see `arguments`, `rows` and `Span`.
+        groups: see `bin_groups`.
+        above: scalar int64, logits above all bins.
+        needed: scalar int64, a number of logits or a mass in units.
+        WHAT: NUMBER, AT_LEAST or AT_MOST.
+    """
+    groups, sums = groups
+    # All is weighed: what is below may be known better than what is kept, as what is above is not.
+    by_rest = (span.by_halves == 0) | (needed > span.mass - needed)
+    whole = _asked(sums, by_rest, WHAT)
+    if WHAT != NUMBER:
+        above = tl.where(by_rest, span.mass - whole, 0)
+    found = _lowest_reaching(_asked(groups, by_rest, WHAT), needed - above, whole)
+    higher = _summed(groups, tl.arange(0, BINS // EACH) > found)
+    weight = above + _asked(higher, by_rest, WHAT)
+    place = tl.arange(0, EACH)
+    inside, odd_numbers, odd_masses = bin_amounts(call, row, span, found * EACH + place)
+    asked = _asked(inside, by_rest, WHAT)
+    here = _lowest_reaching(asked, needed - weight, tl.sum(asked, 0))
+    further = _summed(inside, place > here)
+    number, own_least, own_most = _summed(inside, place == here)
+    own = _asked((number, own_least, own_most), by_rest, WHAT)
+    weight += _asked(further, by_rest, WHAT)
+    higher_least = higher[1] + further[1]
+    higher_most = higher[2] + further[2]
+    _least, heaviest = _bounds(span, sums, higher_least, higher_most)
+    odd_number = number * 0
+    odd_mass = own_least * 0
+    if call.scratch.odd is not None:
+        odd_number = tl.sum(tl.where(place == here, odd_numbers, 0), 0)
+        odd_mass = tl.sum(tl.where(place == here, odd_masses, 0), 0)
+    odd = odd_mass
+    if WHAT == NUMBER:
+        odd = odd_number.to(tl.int64)
+        heaviest = weight
+    first, even, last, is_inner = bin_keys(span, found * EACH + here)
+    is_narrow = (bin_shift(span.low, span.high) <= call.variant.key_shift) | (number == 1)
+    known = tl.where(span.by_halves, span.exact & is_inner, is_narrow)
+    # Odd logits have larger magnitudes. Of one it is known where it is, too.
+    odd_are_above = even >= 0
+    upper = tl.where(odd_are_above, odd, own - odd)
+    in_upper = weight + upper >= needed
+    in_lower = heaviest + upper < needed
+    in_odd = tl.where(odd_are_above, in_upper, in_lower)
+    is_all = weight + own < needed
+    known = known & (heaviest < needed) & (in_upper | in_lower)
+    known = known & ((in_odd == 0) | (odd_number <= 1) | is_all)
+    # Rounding does not leave a single key open.
+    known = known | ((span.by_halves == 0) & (span.low == span.high))
+    begin = tl.where(in_odd, tl.where(odd_are_above, even + 1, first), even)
+    begin = tl.where(known, begin, first)
+    lost = tl.where(in_odd, own_least - odd_mass, 0)
+    lost = tl.where(odd_are_above, lost, tl.where(in_odd, 0, odd_mass))
+    higher_least += own_least - lost
+    higher_most += own_most - lost
+    at_least, at_most = _bounds(span, sums, higher_least, higher_most)
+    unknown = at_most - at_least
+    precise = unknown.to(tl.float64) <= at_most.to(tl.float64) * PRECISE
+    number = (higher[0] + further[0]).to(tl.int64)
+    return Found(known, begin, last, at_least + unknown // 2, precise, number)
+
+
+@triton.jit
+def _asked(amounts, by_rest, WHAT: tl.constexpr):
+    """Of numbers and masses, at least and at most, what is asked for; by what is not above."""
+    numbers, at_least, at_most = amounts
+    if WHAT == NUMBER:
+        asked = numbers.to(tl.int64)
+    elif WHAT == AT_LEAST:
+        asked = tl.where(by_rest, at_most, at_least)
+    else:
+        asked = tl.where(by_rest, at_least, at_most)
+    return asked
+
+
+@triton.jit
+def _bounds(span, sums, at_least, at_most):
+    """The mass from some bin on, at least and at most, by what is in these bins and in others."""
+    _number, whole_least, whole_most = sums
+    rest_least = span.mass - (whole_most - at_most)
+    rest_most = span.mass - (whole_least - at_least)
+    by_rest = (span.by_halves == 0) | (rest_most - rest_least < at_most - at_least)
+    return tl.where(by_rest, rest_least, at_least), tl.where(by_rest, rest_most, at_most)
+
+
+@triton.jit
+def _lowest_reaching(weights, needed, whole):
+    """The last place from which on so much is reached; the first that has any if none is."""
+    so_far = tl.cumsum(weights, 0, reverse=True)
+    reaches = so_far >= tl.minimum(needed, whole)
+    return tl.max(tl.where(reaches, tl.arange(0, weights.shape[0]), 0), 0)
+
+
+@triton.jit
+def _summed(amounts, where):
+    """Sums of three at once, so that warps meet once; the interpreter would take long."""
+    first, second, third = amounts
+    first = tl.where(where, first, 0)
+    second = tl.where(where, second, 0)
+    third = tl.where(where, third, 0)
+    if INTERPRETED:
+        sums = tl.sum(first, 0), tl.sum(second, 0), tl.sum(third, 0)
+    else:
+        sums = tl.reduce((first, second, third), 0, _added)
+    return sums
+
+
+@triton.jit
+def _added(first, second, third, fourth, fifth, sixth):
+    return first + fourth, second + fifth, third + sixth
