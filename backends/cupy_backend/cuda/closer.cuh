@@ -15,7 +15,8 @@ struct alignas(16) Search {
     u64 row_mass;
     float low;
     float high;
-    float upper;  // like `high`, unless logits are cut at a guess
+    float lower;  // like `low` and `high`, unless these are a guess
+    float upper;
     float floor;  // nothing below it is kept
     int mode;     // what is looked for: all from `low` on, a number of logits, or a share of their mass
     int number;   // of logits above `high`
@@ -28,7 +29,7 @@ struct alignas(16) Search {
     }
     __device__ void look(int what, float from, float to) {
         mode = what;
-        low = from;
+        low = lower = from;
         high = upper = fmaxf(from, to);
     }
     // A share cannot end where logits weigh next to nothing.
@@ -106,7 +107,7 @@ __device__ inline bool asks_for_totals(const Search& search, const Filters& filt
     return search.mode == SHARES && filters.cuts_before_top_p() && filters.top_p < 1.0f;
 }
 
-// What filters keep of listed logits, which are all that matter. By a CTA.
+// What filters keep of listed logits, which are all that matter, unless a guess was wrong. By a CTA.
 __device__ inline void find_in_list(Finding& shared, const Search& was, const Filters& filters) {
     const bool shares = filters.top_p < 1.0f, cuts = filters.cuts_before_top_p();
     Query query = {was.law, true, false, fmaxf(was.floor, was.low), was.high, 0, 0, 1.0f};
@@ -122,7 +123,10 @@ __device__ inline void find_in_list(Finding& shared, const Search& was, const Fi
     select(shared.selection, query);
     if (thread_id() == 0) {
         const Selection& found = shared.selection;
-        if (shares && found.slot >= 0) shared.search.find(found.logit, found.kept());
+        const bool is_above = query.before >= query.limit && was.high < was.upper;
+        const bool is_below = found.total < query.limit && was.low > was.lower;
+        if (is_above || is_below) shared.search.look(SHARES, was.lower, was.upper);
+        else if (shares && found.slot >= 0) shared.search.find(found.logit, found.kept());
         else shared.search.find(query.low, found.total);
     }
     __syncthreads();

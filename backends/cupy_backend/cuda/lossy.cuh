@@ -130,7 +130,7 @@ __device__ inline float nth_largest(
     if (n >= row.num_ids) return -INFINITY;
     const float bound = bound_of_nth(shared, row, stats, law, n);
     if (thread_id() == 0) {
-        shared.search = {law, 0, 0.0f, 0.0f, 0.0f, LEAST_LOGIT, FOUND, 0, 0};
+        shared.search = {law, 0, 0.0f, 0.0f, 0.0f, 0.0f, LEAST_LOGIT, FOUND, 0, 0};
         shared.search.look(LISTS, bound, law.max);
     }
     __syncthreads();

@@ -194,6 +194,28 @@ __device__ COLD bool filter_listed(
     return is_known;
 }
 
+// Between which ranks a share of mass ends, as counts tell or, for a `guess`, in the middle fourth of that: in a
+// rank logits are mostly spread. By a CTA.
+__device__ inline void bound_share(
+    Cut& cut, const Search& search, const Filters& filters, int lowest, bool guess) {
+    const Halves halves = {search.law.max};
+    const u64 mass = search.row_mass, slack = mass >> SLACK_BITS;
+    const bool cuts = filters.cuts_before_top_p();
+    find_cut(
+        cut, halves, lowest, 0,
+        [&](int at, u32 count) {
+            Amounts masses = masses_of(halves, search.law, at, count);
+            if (halves.bottom(at) < search.floor) masses.least = 0;
+            const u64 less = guess ? (masses.most - masses.least) / 8 * 3 : 0;
+            return Amounts{masses.least + less, masses.most - less};
+        },
+        [&](const Cut& all) {
+            const u64 limit = share_of(filters.top_p, cuts ? all.least : mass);
+            return Amounts{limit > slack ? limit - slack : 1,
+                           share_of(filters.top_p, cuts ? all.most : mass) + slack};
+        });
+}
+
 // Begins a search where counts of the row are in shared memory: between which logits is what they leave
 // open? By a CTA.
 __device__ COLD void begin_search(
@@ -201,7 +223,7 @@ __device__ COLD void begin_search(
     const Halves halves = {law.max};
     const bool shares = filters.top_p < 1.0f, cuts = filters.cuts_before_top_p();
     const float floor = floor_of_min_p(filters, law.max);
-    Search search = {law, row_mass, floor, law.max, law.max, floor, SHARES, 0, 0};
+    Search search = {law, row_mass, floor, law.max, floor, law.max, floor, SHARES, 0, 0};
     int first = 0, last = rank_of(floor);
     if (filters.top_k > 0) {
         const int nth = find_rank_by_number(found, filters.top_k);
@@ -211,37 +233,35 @@ __device__ COLD void begin_search(
             search.look(NUMBERS, fmaxf(bottom_of(nth), LEAST_LOGIT), halves.top(nth));
         }
     }
-    if (search.mode == SHARES && shares) {
-        find_cut(
-            shared.cut, halves, last, 0,
-            [&](int at, u32 count) {
-                Amounts masses = masses_of(halves, law, at, count);
-                if (halves.bottom(at) < floor) masses.least = 0;
-                return masses;
-            },
-            [&](const Cut& cut) {
-                const u64 least = cuts ? cut.least : row_mass, most = cuts ? cut.most : row_mass;
-                const u64 slack = row_mass >> SLACK_BITS;
-                const u64 limit = share_of(filters.top_p, least);
-                return Amounts{limit > slack ? limit - slack : 1, share_of(filters.top_p, most) + slack};
-            });
-        // Further down not all are counted.
-        const float bottom = fmaxf(halves.bottom(shared.cut.low), law.max - filters.reach(num_ids));
-        search.look_for_share(fmaxf(bottom, floor), halves.top(shared.cut.high));
-        if (!cuts) {
+    const bool bounds = search.mode == SHARES && shares;
+    if (search.mode == SHARES && !shares) search.look(SHARES, floor, floor);
+    u64 open = 0;
+#pragma unroll 1
+    for (bool guess = false;; guess = true) {
+        if (bounds) {
+            bound_share(shared.cut, search, filters, last, guess);
+            // Further down not all are counted.
+            const float bottom = fmaxf(halves.bottom(shared.cut.low), law.max - filters.reach(num_ids));
+            const float top = halves.top(shared.cut.high);
+            if (!guess) search.look_for_share(fmaxf(bottom, floor), top);
+            search.low = fmaxf(search.low, bottom);
+            search.high = fmaxf(search.low, top);
+        }
+        if (bounds && !cuts) {
             const int lowest = rank_of(search.low);
             first = shared.cut.high;
             last = lowest < shared.cut.low ? lowest : shared.cut.low;
         }
-    } else if (search.mode == SHARES) {
-        search.look(SHARES, floor, floor);
+        open = sum_down_to(
+            halves, last, [=](int rank, u32 count) { return rank >= first ? u64{count} : 0; });
+        if (!bounds || cuts || guess || open <= MAX_LISTED) break;
     }
-    const u64 open = sum_down_to(
-        halves, last, [=](int rank, u32 count) { return rank >= first ? u64{count} : 0; });
     if (open <= MAX_LISTED) {
         const bool by_floor = search.mode == SHARES;
         if (cuts) search.look(LISTS, by_floor ? floor : fmaxf(search.low, floor), law.max);
         else search.mode = LISTS;
+    } else if (bounds) {
+        search.look(SHARES, search.lower, search.upper);
     }
     if (thread_id() == 0) shared.search = search;
     __syncthreads();
