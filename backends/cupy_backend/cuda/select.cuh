@@ -14,10 +14,18 @@ struct Query {
     float share;  // below 1: wanted is this share of all instead
 };
 
+// A few equal or different logits of what is selected among.
+struct Member {
+    u32 key;
+    u64 amount;
+};
+
 // What is found, and amounts by digits of keys, known to all of a CTA.
 struct Selection {
     u32 lows[CTA_THREADS];
     u32 highs[CTA_THREADS];
+    Member members[LANES];
+    u32 num_members;
     int slot;     // -1: nothing is there
     float logit;  // the lowest that has less than what is wanted above it
     u64 above;
@@ -33,6 +41,10 @@ struct Selection {
         if (high) atomicAdd(highs + at, high);
     }
     __device__ u64 amount(int at) const { return static_cast<u64>(highs[at]) << 32 | lows[at]; }
+    __device__ void join(u32 key, u64 amount) {
+        const u32 place = atomicAdd(&num_members, 1u);
+        if (place < LANES) members[place] = {key, amount};
+    }
 };
 
 // Keys of a range by leading digits, in falling order, one for each thread.
@@ -59,48 +71,89 @@ __device__ inline u64 amount_of(const Query& query, float logit, u32 count) {
     return query.by_number ? count : count * fixed_weight(query.law, logit);
 }
 
-// Adds up what ranks hold. Neighbours are mostly of one slot.
-__device__ inline void add_ranks(Selection& out, const Query& query, const Slots& slots) {
-    int slot = -1;
-    u64 amount = 0;
+// Calls take(key, amount) with what this thread's ranks hold between two keys.
+template <typename Take>
+__device__ inline void visit_ranks(const Query& query, u32 low, u32 high, Take take) {
     const int begin = thread_id() * RANKS_EACH, end = begin + RANKS_EACH;
-    const int highest = rank_of(key_float(slots.high)), lowest = rank_of(key_float(slots.low));
+    const int highest = rank_of(key_float(high)), lowest = rank_of(key_float(low));
 #pragma unroll 1
     for (int rank = highest > begin ? highest : begin; rank <= lowest && rank < end; ++rank) {
         const u32 count = count_at(rank);
-        if (count == 0) continue;
         const float logit = least_of(rank, is_inner(rank));
-        const int here = slots.of(key_of(logit));
-        if (here != slot && slot >= 0) out.add(slot, amount);
-        if (here != slot) amount = 0;
-        slot = here;
-        amount += amount_of(query, logit, count);
+        const u32 key = key_of(logit);
+        if (count > 0 && key >= low && key <= high) take(key, amount_of(query, logit, count));
     }
-    if (slot >= 0) out.add(slot, amount);
 }
 
-__device__ inline void add_listed(Selection& out, const Query& query, const Slots& slots) {
+// The same of listed logits.
+template <typename Take>
+__device__ inline void visit_listed(const Query& query, u32 low, u32 high, Take take) {
     const u32 length = list_length() < MAX_LISTED ? list_length() : MAX_LISTED;
 #pragma unroll 1
     for (u32 i = thread_id(); i < length; i += CTA_THREADS) {
         const float logit = listed_logits()[i];
-        const int slot = slots.of(key_of(logit));
-        if (slot >= 0) out.add(slot, amount_of(query, logit, 1));
+        const u32 key = key_of(logit);
+        if (key >= low && key <= high) take(key, amount_of(query, logit, 1));
     }
 }
 
-// By a CTA, behind a barrier.
+// The keys that a thread's ranks may hold.
+__device__ inline Slots ranks_of(int thread, const Slots& within) {
+    const int first = thread * RANKS_EACH, last = first + RANKS_EACH - 1;
+    const u32 low = key_of(bottom_of(last < NUM_RANKS ? last : NUM_RANKS - 1)), high = key_of(top_of(first));
+    return Slots::of(low > within.low ? low : within.low, high < within.high ? high : within.high);
+}
+
+// Ends a selection, if few logits are left, of which some have `before` above them. Whether it did, by a CTA.
+__device__ inline bool select_among_few(
+    Selection& out, const Query& query, const Slots& slots, u64 before, u64 limit) {
+    if (thread_id() == 0) out.num_members = 0;
+    __syncthreads();
+    const auto join = [&](u32 key, u64 amount) { out.join(key, amount); };
+    if (query.counted) visit_ranks(query, slots.low, slots.high, join);
+    visit_listed(query, slots.low, slots.high, join);
+    __syncthreads();
+    const int number = static_cast<int>(out.num_members);
+    if (number > LANES) return false;
+    if (warp_id() == 0) {
+        const Member mine = lane_id() < number ? out.members[lane_id()] : Member{0, 0};
+        u64 above = before, equal = 0;
+        for (int i = 0; i < number; ++i) {
+            const Member other = out.members[i];
+            if (other.key > mine.key) above += other.amount;
+            if (other.key == mine.key) equal += other.amount;
+        }
+        const bool wanted = mine.amount > 0 && above < limit;
+        const u32 lowest = warp_reduce(wanted ? mine.key : ~0u, Min{});
+        if (wanted && mine.key == lowest) {  // equal ones tell the same
+            out.above = above;
+            out.found = equal;
+            out.logit = key_float(lowest);
+        }
+    }
+    __syncthreads();
+    return true;
+}
+
+// By a CTA, behind a barrier. First by threads' ranks, if these hold something, then by digits.
 __device__ COLD void select(Selection& out, const Query& asked) {
     const Query query = asked;  // to be loaded once
     u64 before = query.before, limit = query.limit;
     Slots slots = Slots::of(key_of(query.low), key_of(query.high));
     for (bool first = true;; first = false) {
+        const bool by_rank = first && query.counted;
         out.lows[thread_id()] = out.highs[thread_id()] = 0;
         __syncthreads();
-        if (query.counted) add_ranks(out, query, slots);
-        add_listed(out, query, slots);
+        u64 mine = 0;
+        const auto add = [&](u32 key, u64 amount) {
+            out.add(by_rank ? rank_of(key_float(key)) / RANKS_EACH : slots.of(key), amount);
+        };
+        if (by_rank) visit_ranks(query, slots.low, slots.high, [&](u32, u64 amount) { mine += amount; });
+        else if (query.counted) visit_ranks(query, slots.low, slots.high, add);
+        visit_listed(query, slots.low, slots.high, add);
         __syncthreads();
-        const u64 mine = out.amount(thread_id()), above = before + cta_sum_before(mine);
+        mine += out.amount(thread_id());
+        const u64 above = before + cta_sum_before(mine);
         if (thread_id() == 0) out.slot = -1;
         if (first && thread_id() == CTA_THREADS - 1) out.total = above + mine;
         __syncthreads();
@@ -108,14 +161,16 @@ __device__ COLD void select(Selection& out, const Query& asked) {
         if (mine > 0 && above < limit) atomicMax(&out.slot, thread_id());
         __syncthreads();
         const int slot = out.slot;
+        if (slot < 0) return;
+        const bool told = !by_rank && slots.shift == 0;
+        slots = by_rank ? ranks_of(slot, slots) : slots.inside(slot);
         if (slot == thread_id()) {
             out.above = above;
             out.found = mine;
-            out.logit = key_float(slots.inside(slot).high);
+            out.logit = key_float(slots.high);
         }
         __syncthreads();
-        if (slot < 0 || slots.shift == 0) return;
         before = out.above;
-        slots = slots.inside(slot);
+        if (told || select_among_few(out, query, slots, before, limit)) return;
     }
 }
