@@ -33,7 +33,7 @@ NO_CHANGE, MASKS, ANY_CHANGE = range(3)
 COUNT_WORDS = 2 * (22 * 128 + 4) + 4
 """Bins of a row's counts, see cuda/counts.cuh, and what is said of a list, see cuda/lists.cuh."""
 MAX_LISTED = 3072
-"""Logits that are listed one by one, in the place of counts or behind them."""
+"""Logits that are listed one by one behind counts; in their place there is room for more."""
 
 
 @frozen

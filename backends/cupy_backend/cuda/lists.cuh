@@ -6,9 +6,10 @@
 
 // Whether there may be rows of bfloat16 some of whose logits are others than the model's.
 constexpr bool LISTS_BESIDE = MOST_CHANGE == ANY_CHANGE && (ONLY_TYPE == BF16 || ONLY_TYPE == MIXED);
-constexpr int MAX_LISTED = LISTS_BESIDE ? 3072 : NUM_COUNTS - 8;
+constexpr int MOST_BESIDE = 3072;
+constexpr int MAX_LISTED = LISTS_BESIDE ? MOST_BESIDE : NUM_COUNTS - 8;
 constexpr int LIST = LISTS_BESIDE ? NUM_COUNTS + 4 : 0;  // where a list begins, in words
-constexpr int ROW_WORDS = NUM_COUNTS + 4 + 3072;  // of a row's counters, its list and the length
+constexpr int ROW_WORDS = NUM_COUNTS + 4 + MOST_BESIDE;  // of a row's counters, its list and the length
 
 // More than there is room for are counted.
 __device__ inline u32& list_length() { return asked_shared_memory()[NUM_COUNTS]; }
