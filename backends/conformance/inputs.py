@@ -102,9 +102,9 @@ def _rows(case: Case, kind: str, num_rows: int, noise: torch.Generator) -> Tenso
 def target_rows(kind: str, normal: Tensor, noise: torch.Generator) -> Tensor:
     """One of `LOGITS`, of N(0, 1) [num_rows, vocab_size] on the noise's device."""
     uniform = partial(torch.rand, normal.shape, generator=noise, device=noise.device)
-    one, peaks = torch.ones_like(normal[:, :1]), 8 / max(normal.shape[1], 8)
+    one = torch.ones_like(normal[:, :1])
     return {
-        "lm": lambda: normal * 2 + (6 + 14 * uniform()) * (uniform() < peaks),
+        "lm": lambda: _with_peaks(normal * 2, noise),
         "zipf": lambda: normal / 2 - 1.1 * (uniform().argsort(dim=-1) + 1).log(),
         "flat": lambda: normal,
         "sharp": lambda: normal.scatter_add(1, _any_ids(normal, noise)[:, None], 40 * one),
@@ -114,6 +114,13 @@ def target_rows(kind: str, normal: Tensor, noise: torch.Generator) -> Tensor:
         "even": lambda: 1e-30 * uniform().argsort(dim=-1),
         "large": lambda: normal * 500,
     }[kind]()
+
+
+def _with_peaks(rows: Tensor, noise: torch.Generator) -> Tensor:
+    """Eight places of each row, or as many as it has, become 6 to 20 higher."""
+    places = torch.stack([_any_ids(rows, noise) for _ in range(min(8, rows.shape[1]))], dim=1)
+    heights = 6 + 14 * torch.rand(places.shape, generator=noise, device=noise.device)
+    return rows.scatter_add(1, places, heights)
 
 
 def _draft_logits(case: Case, target: Tensor, noise: torch.Generator) -> Tensor:
