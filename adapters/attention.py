@@ -132,7 +132,7 @@ class AttendInSteps:
     def _gather_and_attend(self, queries: Tensor, memory: Tensor, window: int | None) -> Tensor:
         """Queries [num_tokens, num_heads, head_dim] -> [num_tokens, num_heads * head_dim]."""
         places, num_reqs = self.places, len(self.places.positions)
-        read = memory[places.slot_ids, : places.num_positions]
+        read = memory[places.slots, : places.num_positions]
         keys, values = read.transpose(1, 2).chunk(2, 1)
         by_request = queries.view(num_reqs, -1, *queries.shape[1:]).transpose(1, 2)
         bias = self.biases[window]

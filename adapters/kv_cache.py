@@ -149,6 +149,14 @@ class Places:
         )
 
     @cached_property
+    def slots(self) -> Tensor | slice:
+        """The same; on a CPU a slice where they lie side by side, which is read without a copy."""
+        if self.slot_ids.device.type != "cpu" or bool((self.slot_ids.diff() != 1).any()):
+            return self.slot_ids
+        first = int(self.slot_ids[0])
+        return slice(first, first + len(self.slot_ids))
+
+    @cached_property
     def rows(self) -> Tensor:
         """Which row of a layer's cache each token has: [num_reqs * num_tokens] int64."""
         return torch.add(self.positions, self.slot_ids[:, None], alpha=self.max_len).flatten()

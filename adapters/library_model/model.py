@@ -55,7 +55,7 @@ class StepCache(Cache):  # type: ignore[misc]  # transformers is not typed
 
     def _exchange(self, memory: Tensor, states: Tensor) -> Tensor:
         memory.flatten(0, 1).index_copy_(0, self.places.rows, states.transpose(1, 2).flatten(0, 1))
-        return memory[self.places.slot_ids, : self.places.num_positions].transpose(1, 2)
+        return memory[self.places.slots, : self.places.num_positions].transpose(1, 2)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
         """How many positions are read."""

@@ -155,6 +155,15 @@ def cache() -> KVCache:
     return KVCache.allocate([(4, 4)] * 2, 3, 5, torch.float32, torch.device("cpu"))
 
 
+@pytest.mark.parametrize(
+    ("slots", "read"), [([1, 2], slice(1, 3)), ([2], slice(2, 3)), ([2, 1], None), ([0, 2], None)]
+)
+def test_neighbouring_slots_are_not_copied(slots: list[int], read: slice | None) -> None:
+    slot_ids = torch.tensor(slots)
+    places = Places(slot_ids[:, None], slot_ids, num_positions=4, max_len=5)
+    assert places.slots is slot_ids if read is None else places.slots == read
+
+
 @pytest.mark.parametrize("slots", [[1], [2, 1], [2, 0], [0, 1, 2]])
 def test_clearing_slots_leaves_the_others(cache: KVCache, slots: list[int]) -> None:
     for layer in cache.layers:
