@@ -47,7 +47,7 @@ class Loop:
         recipe: how logits become the law.
         streamer: told of the prompts, and of each place of the output once all rows have it or
             have ended; None for nobody.
-        keeps: which of each row's `Row.kept` are wanted.
+        keeps: which of `Texts.kept` are wanted.
     """
 
     step: DecodeStep
@@ -108,7 +108,7 @@ class Loop:
         for place, (row, verdict) in enumerate(zip(rows, verdicts, strict=True)):
             for name, given in (("logits", scores.logits), ("scores", shown)):
                 if name in self.keeps:
-                    row.kept[name].extend(given[place, : len(verdict.token_ids)])
+                    self.texts.keep(name, row, given[place, : len(verdict.token_ids)])
             self._emit(row, verdict)
         self.step.drafter.notice(verdicts)
         self._ask_criteria(rows, before)
@@ -168,7 +168,9 @@ class Loop:
         for width in range(first, max(row.width for row in rows) + 1):
             new = [row for row in rows if before[row.index] + row.num_padding < width <= row.width]
             if new:
-                scores = self.texts.kept("scores", width) if "scores" in self.keeps else None
+                num_steps, scores = width - self.texts.prompt_width, None
+                if "scores" in self.keeps:
+                    scores = tuple(self.texts.kept["scores"][:num_steps])
                 is_done = self.ends.criteria(self.texts.prefix(width), scores).tolist()
                 for row in new:
                     if is_done[row.index]:

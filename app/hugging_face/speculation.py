@@ -188,13 +188,13 @@ def _keeps(config: GenerationConfig) -> frozenset[str]:
 
 
 def _result(texts: Texts, keeps: frozenset[str], *, as_dict: bool) -> Tensor | SpeculativeOutput:
-    sequences = texts.prefix(texts.width)
+    sequences, num_steps = texts.prefix(texts.width), texts.width - texts.prompt_width
     if not as_dict:
         return sequences
     return SpeculativeOutput(
         sequences=sequences,
         statistics=tuple(row.statistics for row in texts.rows),
-        **{name: texts.kept(name, texts.width) for name in keeps},
+        **{name: tuple(texts.kept[name][:num_steps]) for name in keeps},
     )
 
 

@@ -4,12 +4,12 @@ Under speculation the rows grow unequally. What wants the ids of a step sees, le
 prefix of the whole batch, in which shorter rows end with padding.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import torch
 from attrs import define, field
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from ...adapters.error_text import unfit
 from ...core import PADDING_TOKEN_ID, AcceptanceStatistics, InvalidInputError
@@ -24,14 +24,12 @@ class Row:
         index: its place in the batch, and its slot.
         num_padding: how many pad tokens are before it.
         token_ids: prompt and output.
-        kept: "logits", raw, and "scores", processed, that its tokens were drawn from.
     """
 
     index: int
     num_padding: int
     token_ids: list[int]
     statistics: AcceptanceStatistics = field(factory=AcceptanceStatistics)
-    kept: dict[str, list[Tensor]] = field(factory=lambda: {"logits": [], "scores": []})
     is_finished: bool = False
 
     @property
@@ -48,12 +46,15 @@ class Texts:
         prompt_width: of the prompts, with padding.
         pad_token_id: stands where a row has no token.
         token_ids: [num_rows, room] int64.
+        kept: "logits", raw, or "scores", processed, of each step [num_rows, vocab_size] float32; 0
+            for rows that have ended.
     """
 
     rows: Sequence[Row]
     prompt_width: int
     pad_token_id: int
     token_ids: Tensor
+    kept: dict[str, list[Tensor]] = field(factory=lambda: defaultdict(list), init=False)
 
     @classmethod
     def of(
@@ -111,14 +112,13 @@ class Texts:
         """[num_rows, width], a copy that its reader may keep."""
         return self.token_ids[:, :width].contiguous()
 
-    def kept(self, name: str, width: int) -> tuple[Tensor, ...]:
-        """What is kept under a name, of each step up to a width [num_rows, vocab_size] float32.
-
-        It is 0 for rows that have ended.
-        """
-        rows = [torch.stack(row.kept[name]).float() for row in self.rows]
-        by_row = pad_sequence(rows, batch_first=True)
-        return by_row[:, : width - self.prompt_width].unbind(1)
+    def keep(self, name: str, row: Row, scores: Tensor) -> None:
+        """Keep what a row's next tokens were drawn from, [num_tokens, vocab_size]."""
+        steps = self.kept[name]
+        for step, one in enumerate(scores, row.width - self.prompt_width):
+            if step == len(steps):
+                steps.append(one.new_zeros((len(self.rows), len(one)), dtype=torch.float32))
+            steps[step][row.index] = one
 
     def write(self, rows: Sequence[Row], token_ids: Tensor) -> None:
         """Put tokens behind rows that are not theirs yet; [len(rows), num_tokens], -1 for none."""
@@ -130,8 +130,9 @@ class Texts:
     def end(self, row: Row, width: int) -> None:
         """Finish a row, and forget what it has behind a width."""
         del row.token_ids[width - row.num_padding :]
-        for scores in row.kept.values():
-            del scores[width - self.prompt_width :]
+        for steps in self.kept.values():
+            for step in steps[width - self.prompt_width :]:
+                step[row.index] = 0
         self.token_ids[row.index, width:] = self.pad_token_id
         row.is_finished = True
 
