@@ -103,18 +103,21 @@ class Loop:
             if running.states:
                 self._step(running)
         except BaseException as error:  # noqa: BLE001, all but one kind is raised again
+            dispensable = self._dispensable()
             # What has begun goes on from a step that is lost.
             self._drop()
             if not is_out_of_memory(error):
                 # The step may have counted what it emitted.
                 for state in self.schedule.admitted():
                     self.decode_step.count(state)
-            self._give_up(self._dispensable(), error)
+            self._give_up(dispensable, error)
         self.decode_seconds += self.clock() - began
 
     def _dispensable(self) -> list[RequestState]:
         """Of a batch that finds no memory, those that end so that the others can go on."""
         batch = self._batch()
+        if self.has_begun:
+            batch = [one for one in batch if one in self._running.states]
         newest = max((state.index for state in batch), default=-1)
         # The step may have counted tokens under penalties already, and would again.
         return [one for one in batch if one.index == newest or one.request.params.has_penalties]
@@ -253,7 +256,7 @@ class Loop:
         return num_tokens
 
     def _batch(self) -> list[RequestState]:
-        """Whose prompts are entered, in the order of the slots, which caches read unchanged."""
+        """Whose prompts are entered, in the order of the slots: a CPU then copies none."""
         entered = (state for state in self.schedule.admitted() if not state.num_to_enter)
         return sorted(entered, key=lambda state: state.slot_id)
 

@@ -29,7 +29,7 @@ from acceptor.core import (
     Strict,
     TokenCounts,
 )
-from kit.toy_pair import NUM_CONTEXTS, Pair, TableModel, engine_of, run
+from kit.toy_pair import NUM_CONTEXTS, Pair, TableModel, engine_of, engine_with, run
 from kit.toy_requests import ask
 
 BATCH = [
@@ -153,6 +153,20 @@ def test_a_request_that_cannot_be_let_in_ends_alone(
     ends = {p.request_index: p.result for p in run(engine) if p.result is not None}
     assert "expected 2.00 GiB on cpu" in ends[unlucky].error
     assert ends[before] == pair.decoder(Probabilistic(), 4).generate([fit])[0]
+
+
+def test_a_request_that_joins_the_next_step_outlives_one_that_had_begun_without_it(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_with(pair.decoder(Probabilistic(), 4), lambda action: action)
+    fit = ask(1, seed=1, max_tokens=30)
+    ids = [engine.add_request(fit) for _ in range(2)]
+    engine.step()
+    assert engine.loop.has_begun
+    monkeypatch.setattr(loop.Loop, "_step", Allocator([1]).before(loop.Loop._step))
+    ids.append(engine.add_request(fit))
+    ends = {p.request_index: p.result for p in run(engine) if p.result is not None}
+    assert [bool(ends[one].error) for one in ids] == [False, True, False]
 
 
 def test_requests_with_penalties_end_with_the_step_that_may_have_counted_them(
