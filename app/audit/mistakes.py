@@ -170,6 +170,10 @@ MISTAKES = (
     Mistake("all rows off by one", read=lambda t: laws(t, rows=(1, 2, 0))),
     # Drafts may be drawn greedily or not there.
     Mistake("greedy row on the sampled path", read=lambda t: laws(t or 1.0, t)),
-    Mistake("greedy row on the sampled path", _right, *[lambda t: laws(t or 1.0)] * 2),
+    Mistake(
+        "greedy row on the sampled path",
+        read=lambda t: laws(t or 1.0),
+        drafts=lambda t: laws(t or 1.0),
+    ),
 )
 """What the audit knows by name."""
