@@ -1,4 +1,4 @@
-"""Batches that chance would hardly ever make: extreme random words, extreme logits, ties."""
+"""Batches that chance seldom makes: extreme random words, extreme logits, ties, no requests."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from ...core.sampling_params import LogprobsMode, SamplingParams
 from .calls import Watched
 from .case import Case
 from .requests import Inputs, Request
-from .run import BatchOf, check_call
+from .run import BatchOf, Check, check_call
 
 POSITION = 1
 """What all of them are for, at draft index 1."""
@@ -70,6 +70,7 @@ def corners() -> Iterator[Corner]:
     yield from _masses_of_one()
     yield from _large_rows()
     yield from _ties()
+    yield "no requests", Check(Case(num_draft_tokens=()))
 
 
 def alone(vocab_size: int, first: int, count: int) -> Tensor:

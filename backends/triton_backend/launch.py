@@ -76,9 +76,10 @@ def start(kernel: Any, grid: tuple[int, ...], *args: object, **options: object) 
 
 
 def launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
-    """All of a call."""
-    yield from statistics_launches(plan, num_processors)
-    yield from decision_launches(plan, num_processors)
+    """All of a call; none of a call without requests, whose empty tensors no kernel can take."""
+    if plan.layout.num_reqs:
+        yield from statistics_launches(plan, num_processors)
+        yield from decision_launches(plan, num_processors)
 
 
 def statistics_launches(plan: Plan, num_processors: int) -> Iterator[Launch]:

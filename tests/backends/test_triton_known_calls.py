@@ -200,6 +200,15 @@ def test_rows_that_belong_to_nobody_make_no_other_kind() -> None:
     assert len(device.asked) == asked
 
 
+def test_nothing_is_launched_without_requests() -> None:
+    device = Device()
+    sampler = TritonSampler(device, overlap=False)
+    for call in (verify(R=0), verify(R=0, K=0, policy=Block()), sample(R=0)):
+        assert not run(sampler, call).token_ids.numel()
+    assert not device.asked
+    assert not device.runs
+
+
 def test_a_known_call_checks_what_may_differ_and_allocates_what_is_not_given() -> None:
     device = Device()
     sampler = TritonSampler(device, overlap=False)
