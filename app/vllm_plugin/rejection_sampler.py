@@ -26,7 +26,7 @@ from ...core import (
     VerifyBatch,
 )
 from .registration import PluginSettings, plugin_settings
-from .step_kernels import read_step
+from .step_kernels import finish_step, read_step
 
 Slots = np.ndarray[Any, Any]
 
@@ -232,9 +232,8 @@ class AcceptorSampler(RejectionSampler):  # type: ignore[misc]  # vLLM is not th
         )
         params = self.parameters.of(idx_mapping, idx_mapping_np)
         output = self.acceptor.verify(batch, params, self.policy)
-        # A request whose logits are broken goes on with a token that any model can read.
-        token_ids = output.token_ids.clamp_(min=0)
-        return self.processing.finished(adjusted, context), token_ids, output.num_accepted + 1
+        num_sampled = finish_step(output.token_ids, output.num_accepted)
+        return self.processing.finished(adjusted, context), output.token_ids, num_sampled
 
 
 SPECULATORS = "vllm.v1.worker.gpu.spec_decode"

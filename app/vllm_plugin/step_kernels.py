@@ -1,5 +1,6 @@
-"""A small kernel that turns vLLM's tensors of a step into acceptor's."""
+"""Two small kernels that turn vLLM's tensors of a step into acceptor's, and back."""
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -78,3 +79,31 @@ def read_step(
         num_warps=1,
     )
     return draft_ids, positions
+
+
+@triton.jit
+def _finish_kernel(
+    token_ids_ptr, num_sampled_ptr, num_accepted_ptr, NUM_ROWS: tl.constexpr, WIDTH: tl.constexpr
+):
+    request, places = tl.program_id(0), tl.arange(0, WIDTH)
+    ids_ptr, inside = token_ids_ptr + request * NUM_ROWS + places, places < NUM_ROWS
+    ids = tl.load(ids_ptr, mask=inside)
+    tl.store(ids_ptr, tl.maximum(ids, 0), mask=inside)
+    tl.store(num_sampled_ptr + request, tl.load(num_accepted_ptr + request) + 1)
+
+
+def finish_step(token_ids: Tensor, num_accepted: Tensor) -> Tensor:
+    """Numbers of emitted tokens [num_reqs]; -1 in token_ids [num_reqs, K + 1] becomes 0, in place.
+
+    So a request whose logits are broken goes on with a token that any model can read.
+    """
+    (num_reqs, num_rows), num_sampled = token_ids.shape, torch.empty_like(num_accepted)
+    _finish_kernel[(num_reqs,)](
+        token_ids,
+        num_sampled,
+        num_accepted,
+        NUM_ROWS=num_rows,
+        WIDTH=triton.next_power_of_2(num_rows),
+        num_warps=1,
+    )
+    return num_sampled
