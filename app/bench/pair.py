@@ -102,8 +102,10 @@ def _name(given: str | None, bundled: str) -> str:
 def _what_drafts(made: Any, drafter: DrafterConfig, draft: str | None) -> str:
     if drafter.name == "early-exit":
         return f"early exit after layer {made.model.config.num_layers}"
-    if drafter.name in ("ngram", "mtp"):
-        return "n-gram" if drafter.name == "ngram" else "a layer of the target"
+    if drafter.name == "ngram":
+        return "n-gram"
+    if drafter.name == "mtp":
+        return "a layer of the target"
     return _name(draft, "bundled EAGLE-3 head" if drafter.name == "eagle3" else "bundled draft")
 
 

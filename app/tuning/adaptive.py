@@ -58,8 +58,9 @@ class AdaptiveRunner(Runner):
 
     def observe(self, state: RequestState, num_draft_tokens: int, num_accepted: int) -> None:
         """Count a request's draft, and forget a little."""
-        offered, accepted = record = self._record(state)
+        record = self._record(state)
         record *= MEMORY
+        offered, accepted = record
         offered[: min(num_accepted + 1, num_draft_tokens)] += 1
         accepted[:num_accepted] += 1
 

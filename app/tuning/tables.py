@@ -114,7 +114,7 @@ def check_table(results: TuneResults) -> Table:
         one = check.prediction
         name = f"{one.policy}, K={one.num_spec_tokens}" if one.num_spec_tokens else one.policy
         text = f"{one.tokens_per_second:,.1f}/{check.measured:,.1f}\n({check.error:+.1%})"
-        cells[name, f"{one.concurrency} at\na time"] = text + "*" * bool(check.not_measured)
+        cells[name, f"{one.concurrency} at\na time"] = f"{text}*" if check.not_measured else text
     return Table.of("checked", cells)
 
 
