@@ -56,7 +56,8 @@ def check_values(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> N
     _check_range("positions", batch.positions, 0)
     _check_logits(name, getattr(batch, name))
     if params.bias is not None:
-        _check_range("logit_bias: token id", params.bias.token_ids, -1, batch.vocab_size)
+        vocab_size = getattr(batch, "target_vocab_size", None) or batch.vocab_size
+        _check_range("logit_bias: token id", params.bias.token_ids, -1, vocab_size)
     check_slots(batch, params)
     if batch.draft_to_target is not None:
         check_map(batch.draft_to_target, batch.vocab_size)

@@ -235,6 +235,18 @@ def test_parameters_on_another_device_are_refused() -> None:
         check_fits(batch, params)
 
 
+def test_no_more_logprobs_than_logits_are_asked_for() -> None:
+    params = SamplingTensors.stack([SamplingParams(seed=1, logprobs=4)])
+    mapped = SampleBatch(
+        logits=torch.zeros(1, 3),
+        positions=torch.zeros(1, dtype=torch.int64),
+        draft_to_target=torch.arange(3),
+        target_vocab_size=8,
+    )
+    with pytest.raises(InvalidInputError, match=r"^num_logprobs: expected a number in \[0, 3\]"):
+        check_fits(mapped, params)
+
+
 def test_a_dense_batch_is_a_view() -> None:
     logits = torch.arange(2.0 * 3 * 8).view(2, 3, 8)[..., :7]
     batch = VerifyBatch.dense(
