@@ -65,7 +65,7 @@ class CupySampler(BothVerbs):
     def _device(self, device: torch.device) -> Device:
         index = device.index
         if device.type != "cuda":
-            raise InvalidInputError(f"logits: expected a cuda device, got {device}")
+            raise InvalidInputError(f"logits: expected a CUDA device, got {device}")
         known = self._devices.get(index)
         if known is None:
             known = self._devices[index] = Device.open(index, self.compiled)

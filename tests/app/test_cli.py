@@ -153,12 +153,12 @@ def test_an_error_behind_a_prompt_has_its_own_line(
     acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
-        raise InvalidInputError("logits: expected a cuda device, got cpu")
+        raise InvalidInputError("logits: expected a CUDA device, got cpu")
 
     monkeypatch.setattr("acceptor.app.report.measure", fail)
     code, out, err = acceptor("generate", "--prompt", "ROMEO:", "--max-tokens", "1")
     assert (code, out) == (2, "ROMEO:\n")
-    assert err == "acceptor: logits: expected a cuda device, got cpu\n"
+    assert err == "acceptor: logits: expected a CUDA device, got cpu\n"
 
 
 def test_text_in_brackets_is_printed_as_it_is(

@@ -131,6 +131,16 @@ def test_an_output_that_was_refused_is_refused_again(monkeypatch: pytest.MonkeyP
             sampler.verify(batch, stacked(1), Strict(), out=out)
 
 
+@pytest.mark.usefixtures("driver")
+def test_a_workspace_and_a_policy_are_looked_at_when_they_are_new() -> None:
+    known = plan(Strict(), 1)
+    with pytest.raises(InvalidInputError, match=r"^workspace: "):
+        known.words_in(torch.zeros(known.extent.num_bytes, dtype=torch.uint8))
+    wrong: Any = "strict"
+    with pytest.raises(InvalidInputError, match=r"^policy: .*, got 'strict'"):
+        Plans().of(dense(torch.zeros(1, 3, 64)), stacked(1), wrong, lambda _: device())
+
+
 @pytest.mark.parametrize("filtered", [False, True])
 def test_what_is_loaded_by_sixteen_bytes_begins_at_such_a_multiple(filtered: bool) -> None:
     extent = Extent(3, 3, 1025, 513, sums_each=1, filtered=filtered, marked=True)
