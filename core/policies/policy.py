@@ -63,7 +63,7 @@ class Policy(Protocol):
     is written here.
     """
 
-    lossless: ClassVar[bool]
+    lossless: ClassVar[bool] = False
     """Whether what is emitted follows the target's law exactly."""
     rule: ClassVar[Rule] = Rule.FIRST_FAILURE
     """How verdicts become a number of accepted tokens."""

@@ -204,7 +204,8 @@ def test_nothing_is_launched_without_requests() -> None:
     device = Device()
     sampler = TritonSampler(device, overlap=False)
     for call in (verify(R=0), verify(R=0, K=0, policy=Block()), sample(R=0)):
-        assert not run(sampler, call).token_ids.numel()
+        for _ in range(2):
+            assert not run(sampler, call).token_ids.numel()
     assert not device.asked
     assert not device.runs
 

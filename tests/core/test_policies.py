@@ -17,6 +17,7 @@ from acceptor.core import (
     POLICIES,
     DraftView,
     InvalidInputError,
+    Policy,
     Probabilistic,
     RelaxedTopN,
     Rule,
@@ -58,6 +59,13 @@ def test_policies_say_what_they_are() -> None:
     assert reporting == lossy - {"synthetic"}
     without = {name for name, p in POLICIES.items() if not p.uses_draft_probs}
     assert without == {"strict", "strict-coupled", "synthetic"}
+
+
+def test_a_policy_is_lossy_unless_it_says_otherwise() -> None:
+    class Other(Policy):
+        """One of somebody else."""
+
+    assert not Other.lossless
 
 
 PARAMETERS = [
