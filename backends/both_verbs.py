@@ -1,4 +1,4 @@
-"""What samplers have in common: both their verbs are calls that take one way."""
+"""Implements both verbs of a sampler, verify and sample, as one kind of call."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Output = TypeVar("Output", VerifyOutput, SampleOutput)
 
 
 class Verb(NamedTuple):
-    """A call's name, and what it writes to; both functions take all that it was given."""
+    """A call's name, and how its output is made and checked from the call's arguments."""
 
     name: str
     empty_output: Callable[..., Any]
@@ -64,8 +64,8 @@ class BothVerbs(ABC):
     def _run(
         self, verb: Verb, given: tuple[Any, ...], out: Output | None, workspace: Tensor | None
     ) -> Output:
-        """Make a call that was given a batch, parameters and, to verify, a policy."""
+        """Run a call; `given` is a batch, parameters and, for verify, a policy."""
 
     @abstractmethod
     def _num_bytes(self, batch: Any, params: SamplingTensors, policy: Policy | None = None) -> int:
-        """Of the workspace of such a call."""
+        """The workspace size of a call."""

@@ -1,6 +1,7 @@
-"""A sampler that reads what it is given, to find the mistakes of an embedding.
+"""A sampler that checks the values it is given, to find the mistakes of an embedding.
 
-Batches check shapes only, because reading a value waits for the device. This waits in every call.
+Batches check shapes only, because reading a value waits for the device. This one waits in every
+call.
 """
 
 from collections.abc import Callable
@@ -15,19 +16,19 @@ from .both_verbs import BothVerbs, Output, Verb
 from .inverse_maps import check_map
 
 _SUM_TOLERANCE = 1e-2
-"""How far from 1 probabilities in bfloat16 may sum up."""
+"""How far from 1 the sum of bfloat16 probabilities may be."""
 
 
 @frozen(eq=False)
 class CheckedSampler(BothVerbs):
-    """A `Sampler` that hands calls on to another one after a look at their values.
+    """A `Sampler` that checks a call's values, then passes the call on to another sampler.
 
     Raises:
         InvalidInputError: rows, slots, masks, positions, ids or an id map leave their range, or
             logits are probabilities.
 
     Attributes:
-        sampler: who does the work.
+        sampler: the one that does the work.
     """
 
     sampler: Sampler
@@ -47,7 +48,7 @@ class CheckedSampler(BothVerbs):
 
 
 def check_values(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> None:
-    """Raise `InvalidInputError` about the first value of a call that cannot be right."""
+    """Raise `InvalidInputError` for the first value of a call that cannot be right."""
     name = "target_logits" if isinstance(batch, VerifyBatch) else "logits"
     if isinstance(batch, VerifyBatch):
         _check_rows(batch)
@@ -69,7 +70,7 @@ def check_values(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> N
 
 
 def check_slots(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> None:
-    """Raise `InvalidInputError` about a slot that counts, draft logits or parameters lack."""
+    """Raise `InvalidInputError` for a slot that counts, draft logits or parameters do not have."""
     if params.slot_ids is not None:
         _check_range("params.slot_ids", params.slot_ids, 0, len(params.seeds))
     if batch.token_counts is not None:
@@ -93,7 +94,7 @@ def _check_rows(batch: VerifyBatch) -> None:
 
 
 def _check_range(name: str, values: Tensor, low: int, end: int | None = None) -> None:
-    """Low is allowed, the end is not."""
+    """Check that all values lie in [low, end)."""
     wrong = values < low if end is None else (values < low) | (values >= end)
     if bool(wrong.any()):
         interval = f"at least {low}" if end is None else f"in [{low}, {end - 1}]"

@@ -1,4 +1,4 @@
-"""From target ids back to draft ids, computed and checked once for each map while it lives."""
+"""Inverts `draft_to_target` maps; each is checked and inverted once in its lifetime."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from ..core.errors import InvalidInputError
 
 
 class InverseMaps:
-    """Inverses of the maps seen so far, each made once. A map must not be written to later."""
+    """The inverses of all maps seen so far. A map must not be written to later."""
 
     def __init__(self) -> None:
         self._known: WeakIdKeyDictionary = WeakIdKeyDictionary()
@@ -16,8 +16,8 @@ class InverseMaps:
     def of(self, draft_to_target: Tensor | None, target_vocab_size: int) -> Tensor | None:
         """The draft id of every target id, -1 where it has none: [target_vocab_size] int32.
 
-        It waits for the device when a map is new. One that is first seen while a CUDA graph is
-        captured cannot be waited for: it is not checked, and inverted whenever the graph runs.
+        A new map makes this wait for the device. During the capture of a CUDA graph it cannot wait:
+        the map is then not checked, and it is inverted in every run of the graph.
         """
         if draft_to_target is None:
             return None
@@ -34,7 +34,7 @@ class InverseMaps:
 
 
 def check_map(draft_to_target: Tensor, target_vocab_size: int) -> None:
-    """Wait for the device to see whether a map holds ids of the target, each at most once."""
+    """Check, waiting for the device, that a map holds ids of the target, each at most once."""
     ids = draft_to_target.sort().values
     outside = ids[(ids < 0) | (ids >= target_vocab_size)]
     if len(outside):
@@ -51,7 +51,7 @@ def check_map(draft_to_target: Tensor, target_vocab_size: int) -> None:
 
 
 def inverse_map(draft_to_target: Tensor, target_vocab_size: int) -> Tensor:
-    """The inverse of a map that is one to one, by contract."""
+    """The inverse of a map, which the caller promises is one-to-one."""
     device = draft_to_target.device
     inverse = torch.full((target_vocab_size,), -1, dtype=torch.int32, device=device)
     draft_ids = torch.arange(draft_to_target.shape[0], dtype=torch.int32, device=device)

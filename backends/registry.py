@@ -1,6 +1,6 @@
-"""The backends by name; nothing is imported before it is chosen, and nothing falls back.
+"""The backends by name. A backend is imported only when chosen, and none falls back to another.
 
-An unknown or unavailable backend is an error that says what is known and what is missing.
+An unknown or unavailable backend raises an error that lists the known names or what is missing.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from ..core import AcceptorError, Sampler, UnavailableError
 from .checked import CheckedSampler
 
 GROUP = "acceptor.backends"
-"""The entry points by which other distributions offer samplers: a name and "module:Class"."""
+"""The entry-point group through which other distributions offer samplers as "module:Class"."""
 
 
 @frozen
@@ -25,11 +25,11 @@ class Backend:
     """One entry of the registry.
 
     Attributes:
-        name: what users choose it by.
+        name: the name that users choose it by.
         factory: "module:Class", absolute or relative to this package, called without arguments.
         summary: one line for people.
         requires, install: third-party modules that it imports, and how to get them, if known.
-        needs_cuda: it runs on CUDA devices only; Triton's interpreter aside.
+        needs_cuda: whether it runs on CUDA devices only (Triton's interpreter aside).
     """
 
     name: str
@@ -45,7 +45,7 @@ class Backend:
         return tuple(module for module in self.requires if not _is_installed(module))
 
     def load(self) -> Sampler:
-        """Import it and make its sampler; see `load_sampler`."""
+        """Import the backend and make its sampler; see `load_sampler`."""
         if self.install and self.missing:
             raise UnavailableError(
                 f"backend {self.name}: needs {', '.join(self.missing)}; "
@@ -66,7 +66,7 @@ class Backend:
 
 
 def _is_installed(module: str) -> bool:
-    """Whether it can be found; unlike `find_spec`, this imports no package around it."""
+    """Whether a module can be found; unlike `find_spec`, this imports no parent package."""
     name, *parts = module.split(".")
     spec = find_spec(name)
     for part in parts:
@@ -115,7 +115,7 @@ def _offered(entry: EntryPoint) -> Backend:
 
 
 BACKENDS: Mapping[str, Backend] = _known()
-"""Every known backend by its name: ours first, then what other distributions offer."""
+"""Every known backend by its name: ours first, then those of other distributions."""
 
 
 def load_sampler(name: str, *, checked: bool = False) -> Sampler:
@@ -123,7 +123,7 @@ def load_sampler(name: str, *, checked: bool = False) -> Sampler:
 
     Args:
         name: one of `BACKENDS`.
-        checked: look at the values of every call, to find mistakes; this waits for the device.
+        checked: check the values of every call, to find mistakes; this waits for the device.
     """
     backend = BACKENDS.get(name)
     if backend is None:

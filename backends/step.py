@@ -1,4 +1,4 @@
-"""What the fused backends' kernels are asked for, whichever verb it was."""
+"""One description of a call for the fused backends' kernels, verification or draw."""
 
 from attrs import evolve, frozen
 from torch import Tensor
@@ -12,15 +12,15 @@ from ..core.sampling_tensors import SamplingTensors
 
 @frozen(eq=False)
 class Step:
-    """A verification; a draw is a strict one of a draft of no tokens.
+    """A verification. A draw is a strict verification of an empty draft.
 
     Attributes:
         logits: the target's.
-        num_drafts: the longest draft.
+        num_drafts: the length of the longest draft.
         draft_logits: None unless the policy looks at them.
-        params: what the target's rows are drawn with, and the draft's recipe.
-        policy: strict where others do the same.
-        stream, draft_index: the noise of the target's own samples.
+        params: the requests' parameters; in a draft draw, the draft's recipe is the target's.
+        policy: `Strict` wherever the requested policy would decide the same.
+        stream, draft_index: select the noise of the target's own samples.
         invalid: the status of a request whose target row is unusable.
     """
 
@@ -37,9 +37,9 @@ class Step:
 def step_of(
     batch: VerifyBatch | SampleBatch, params: SamplingTensors, policy: Policy | None
 ) -> Step:
-    """A verification or, without a policy, a draw.
+    """Describe a verification or, without a policy, a draw.
 
-    A draft draw is one of a target that has the draft's recipe.
+    A draft draw is described as a target's draw with the draft's recipe.
     """
     if isinstance(batch, SampleBatch):
         if batch.draft_index is None:

@@ -1,4 +1,4 @@
-"""Masks of allowed tokens: a bit for each, as xgrammar and other grammar libraries lay them out."""
+"""Masks of allowed tokens, a bit per token, laid out as in xgrammar and other grammar libraries."""
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ def num_mask_words(vocab_size: int) -> int:
 
 
 def pack_allowed(allowed: Tensor) -> Tensor:
-    """Masks from flags.
+    """Pack flags into masks.
 
     Args:
         allowed: [num_masks, vocab_size] bool.

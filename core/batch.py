@@ -22,15 +22,15 @@ class VerifyBatch:
     """Draft tokens of several requests and the target's logits at each of them.
 
     A request with K draft tokens owns K + 1 consecutive rows of target logits: row i scores draft
-    token i, the last row follows the whole draft. Requests may differ in K. Integers may have any
-    strides.
+    token i, and the last row follows the whole draft. Requests may differ in K. Integer tensors may
+    have any strides.
 
     Attributes:
         target_logits: [num_logits, vocab_size] float32, bfloat16 or float16, rows grouped by
             request, any row stride; the last dimension is contiguous.
         cu_num_logits: [num_reqs + 1] int, where each request's rows begin, with a leading 0.
-        draft_token_ids: [num_reqs, max_spec_len] int. A -1 ends a request's draft early, its row
-            then acts as the bonus row. So does an id outside the vocabulary, but flagged.
+        draft_token_ids: [num_reqs, max_spec_len] int. A -1 ends a request's draft early, and its
+            row acts as the bonus row. So does an id outside the vocabulary, which is also flagged.
         positions: [num_reqs] int, absolute sequence position that the request's first row decides.
         draft_logits: [num_slots, at least max_spec_len, draft_vocab_size], the draft model's raw
             logits before temperature; row i of a slot is what draft token i was drawn from. None
@@ -41,11 +41,11 @@ class VerifyBatch:
             means request i uses slot i.
         draft_to_target: [draft_vocab_size] int64, the target id of each draft id, each id once;
             None means they are the same. Target ids without a draft id are never drafted. A sampler
-            checks the values when it first sees the tensor, which must not change afterwards.
+            checks the values when it first sees the tensor; do not change them afterwards.
         token_counts: what penalties count; needed only when some request has penalties.
         allowed_tokens: [num_masks, ceil(vocab_size / 32)] int32, a bit per token, see
-            `pack_allowed`: the target's law at a row is that of allowed tokens, whatever drafts are
-            drawn from. None allows all tokens everywhere.
+            `pack_allowed`. Masks restrict the target's law and leave the draft's alone. None allows
+            all tokens everywhere.
         allowed_rows: [num_logits] int, the mask of each row of target logits, or a negative number
             where all tokens are allowed; None means row i has mask i.
 
@@ -113,7 +113,7 @@ class VerifyBatch:
         """A batch whose requests all own max_spec_len + 1 rows, without copying logits.
 
         `target_logits` is [num_reqs, max_spec_len + 1, vocab_size]; all else is as in the class.
-        `cu_num_logits` is made here, unless a caller has kept it from one call to the next.
+        `cu_num_logits` is made here, unless the caller passes the one of an earlier batch.
 
         Raises:
             InvalidInputError: wrong shape, dtype or device, or no view can line up the rows.
@@ -152,22 +152,22 @@ def _line_up(target_logits: Tensor) -> Tensor:
 
 @frozen(eq=False, kw_only=True)
 class SampleBatch:
-    """One row of logits per request, from which one token each is to be drawn.
+    """One row of logits per request, to draw one token from.
 
-    Integers may have any strides.
+    Integer tensors may have any strides.
 
-    Without `draft_index` it is the target's own draw: the target recipe, bias and penalties, and
-    the TARGET stream. With it, it is a draft draw: the draft recipe, and the stream that the policy
-    names (`Policy.draft_stream`).
+    Without `draft_index` this is the target's own draw: it uses the target recipe, bias and
+    penalties, and the TARGET stream. With `draft_index` it is a draft draw: it uses the draft
+    recipe, and the stream that the policy names (`Policy.draft_stream`).
 
     Attributes:
         logits: [num_reqs, vocab_size] float32, bfloat16 or float16, any row stride; raw.
-        positions: [num_reqs] int, absolute sequence position that is decided.
+        positions: [num_reqs] int, absolute sequence position of the drawn token.
         draft_index: 1-based place in the draft, shared by the batch; None for the target.
         draft_stream: the stream of a draft draw, DRAFT or TARGET.
         slot_ids: [num_reqs] int, each request's slot in `token_counts`; None means slot i.
         draft_to_target: [vocab_size] int64, the target id of each draft id; None means the same.
-        target_vocab_size: needed with `draft_to_target`: how many ids the drawn ones belong to.
+        target_vocab_size: the vocabulary of the drawn ids; required with `draft_to_target`.
         token_counts: what penalties count; needed only when some request has penalties.
         allowed_tokens, allowed_rows: as in `VerifyBatch`; a draft draw has none.
 
@@ -198,7 +198,7 @@ class SampleBatch:
             raise InvalidInputError("allowed_tokens: expected None for a draft draw, got masks")
         if self.draft_to_target is not None:
             check_integer("target_vocab_size", self.target_vocab_size, 1)
-        # The other streams are what drafts are judged with.
+        # The other streams decide which drafts survive.
         if self.draft_stream not in (Stream.DRAFT, Stream.TARGET):
             raise InvalidInputError(
                 f"draft_stream: expected Stream.DRAFT or Stream.TARGET, got {self.draft_stream!r}"
@@ -238,7 +238,7 @@ def _check_id_map(id_map: Tensor | None, num_ids: int | None, device: torch.devi
 
 
 def _check_rest(batch: VerifyBatch | SampleBatch, logits: Tensor) -> None:
-    """What requests and rows of logits have beside them, whatever is drawn."""
+    """Check the fields that both kinds of batch have beside their logits."""
     num_reqs, device, vocab_size = batch.num_reqs, logits.device, logits.shape[1]
     check_tensor("positions", batch.positions, (num_reqs,), INTEGERS, device)
     if batch.slot_ids is not None:

@@ -1,4 +1,4 @@
-"""What belongs to a call: checks that its arguments fit together, and memory for what it returns.
+"""Checks that a call's arguments fit together, and memory for its results.
 
 No check looks at values.
 """
@@ -17,7 +17,7 @@ from .sampling_tensors import SamplingTensors
 from .tensor_fields import named_tensors
 
 WORKSPACE_ALIGNMENT = 16
-"""In bytes: the widest load of a GPU."""
+"""Bytes of a GPU's widest load."""
 
 
 def verify_output(
@@ -85,7 +85,7 @@ def check_sample_output(out: SampleOutput, batch: SampleBatch, params: SamplingT
 
 
 def check_workspace(workspace: Tensor, size: int, device: torch.device) -> None:
-    """Raise `InvalidInputError` unless this is a workspace of so many bytes; see `Sampler`.
+    """Raise `InvalidInputError` unless this is a workspace of at least `size` bytes.
 
     Args:
         workspace: [at least size] uint8, contiguous, 16-byte aligned, on the device.
@@ -150,13 +150,13 @@ def check_fits(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> Non
         name, entries = "params.slot_ids", params.slot_ids
     check_tensor(name, entries, (batch.num_reqs,), (entries.dtype,), batch.positions.device)
     if isinstance(batch, SampleBatch) and batch.draft_index is not None:
-        # A draft has neither penalties nor logprobs.
+        # Draft draws use neither penalties nor logprobs.
         return
     if params.penalties is not None and batch.token_counts is None:
         raise InvalidInputError(
             "token_counts: expected TokenCounts because a request has penalties, got None"
         )
     if params.num_logprobs is not None:
-        # A mapped row may have fewer logits than there are token ids.
+        # Where ids are mapped, a row may hold fewer logits than the target has ids.
         rows = batch.logits if isinstance(batch, SampleBatch) else batch.target_logits
         check_integer("num_logprobs", params.num_logprobs, 0, rows.shape[1])

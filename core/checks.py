@@ -1,4 +1,4 @@
-"""Checks of values, shapes, dtypes and devices. None reads what a tensor holds."""
+"""Checks of values, shapes, dtypes and devices. None reads a tensor's values."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ MAX_INT64 = 2**63 - 1
 
 
 def plain_number(value: Any) -> Any:
-    """Python's int or float for any library's integer or real number; all else as it is."""
+    """Turn any library's integer or real number into Python's; return other values unchanged."""
     if isinstance(value, bool):
         return value
     if isinstance(value, Integral):
@@ -45,7 +45,7 @@ def check_number(
 def check_float32(
     name: str, value: object, low: float, high: float, *, open_below: bool = False
 ) -> None:
-    """`check_number` for what must not become 0 as a float32, because 0 means greedy or off."""
+    """Like `check_number`; a float32 must also not round it to 0, which means greedy or off."""
     check_number(name, value, low, high, open_below=open_below)
     assert isinstance(value, int | float)
     if value != 0 and abs(value) < torch.finfo(torch.float32).tiny:
@@ -60,13 +60,13 @@ def check_integer(name: str, value: object, low: int, high: float = math.inf) ->
 
 
 def check_integers(name: str, values: Sequence[object], low: int, high: float = math.inf) -> None:
-    """`check_integer` for each of many, such as all tokens of a prompt, up to the first misfit.
+    """`check_integer` for many values, such as all tokens of a prompt.
 
     Raises:
-        InvalidInputError: about the first that does not fit.
+        InvalidInputError: about the first value that does not fit.
     """
     for value in values:
-        # Nearly all are fit, which is told at once.
+        # The fast path: nearly all values fit.
         if type(value) is not int or not low <= value <= high:
             check_integer(name, plain_number(value), low, high)
 
@@ -90,10 +90,10 @@ def known_device(name: torch.device | str) -> torch.device:
     except (RuntimeError, TypeError):
         raise InvalidInputError(f"device: expected cpu or cuda, got {name!r}") from None
     if device.type == "cpu":
-        # There is one, whatever its number.
+        # There is only one CPU, whatever index the name has.
         return torch.device("cpu")
     count = torch.cuda.device_count() if device.type == "cuda" else 1
-    # Torch wraps large numbers around to negative ones.
+    # Torch wraps a large index around to a negative one.
     if not 0 <= (device.index or 0) < count:
         raise UnavailableError(f"device: expected one of {count} CUDA devices, got {device}")
     return device
@@ -129,7 +129,7 @@ def check_contiguous(**tensors: Tensor | None) -> None:
 
 
 def _has_shape(tensor: Tensor, shape: Sequence[int | None]) -> bool:
-    # Every step asks this of a dozen tensors: most shapes are equal, and nothing is looped over.
+    # Runs for a dozen tensors in every step: most shapes are equal, and then no loop runs.
     got = tensor.shape
     if len(got) != len(shape):
         return False

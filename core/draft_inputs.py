@@ -1,6 +1,6 @@
-"""What engines have in other forms, as the tensors that batches take, and what they ask besides.
+"""Converts what engines hold (offsets, flat drafts, probabilities) into the tensors of a batch.
 
-Logprobs of ids that a caller names come from what a verification has summed up already.
+`chosen_logprobs` adds logprobs of ids that a caller names to a finished verification.
 """
 
 import torch
@@ -14,13 +14,13 @@ from .sampling_tensors import SamplingTensors
 
 
 def target_ids_from_offsets(offsets: Tensor) -> Tensor:
-    """The `draft_to_target` of a checkpoint that holds offsets, as EAGLE-3's `d2t` does.
+    """Make `draft_to_target` from a checkpoint's offsets, such as EAGLE-3's `d2t`.
 
     Args:
-        offsets: [draft_vocab_size] int, target id less draft id.
+        offsets: [draft_vocab_size] int, target id minus draft id.
 
     Returns:
-        [draft_vocab_size] int64, to be kept: every new tensor is checked when it is first seen.
+        [draft_vocab_size] int64. Keep it: samplers check every tensor that is new to them.
 
     Raises:
         InvalidInputError: wrong shape or dtype.
@@ -30,7 +30,7 @@ def target_ids_from_offsets(offsets: Tensor) -> Tensor:
 
 
 def draft_rows(flat: Tensor, cu_num_logits: Tensor, max_spec_len: int) -> Tensor:
-    """The `draft_token_ids` of an engine whose drafts lie one behind the other.
+    """Make `draft_token_ids` from drafts that are stored in one flat tensor.
 
     Args:
         flat: [num_draft_tokens] int, request by request.
@@ -38,8 +38,8 @@ def draft_rows(flat: Tensor, cu_num_logits: Tensor, max_spec_len: int) -> Tensor
         max_spec_len: the longest draft.
 
     Returns:
-        [num_reqs, max_spec_len] int; what stands behind a request's draft belongs to nobody and is
-        not read. Nothing waits for the device.
+        [num_reqs, max_spec_len] int. Samplers do not read the entries after a request's draft,
+        whatever they hold. Nothing waits for the device.
 
     Raises:
         InvalidInputError: wrong shape, dtype or device.
@@ -57,13 +57,13 @@ def draft_rows(flat: Tensor, cu_num_logits: Tensor, max_spec_len: int) -> Tensor
 
 
 def logits_from_probs(probs: Tensor) -> Tensor:
-    """The `draft_logits` of a draft model that hands out probabilities.
+    """Make `draft_logits` from a draft model's probabilities.
 
-    Where temperature and filters are already in them, `SamplingParams.draft` is `Recipe()`, so that
-    they are not applied again.
+    If they include temperature and filters already, set `SamplingParams.draft` to `Recipe()`, so
+    that these are not applied twice.
 
     Args:
-        probs: [..., draft_vocab_size] floats, what draft tokens were drawn from; rows need not sum
+        probs: [..., draft_vocab_size] floats that draft tokens were drawn from; rows need not sum
             to 1.
 
     Returns:
@@ -81,8 +81,7 @@ def chosen_logprobs(
 ) -> Tensor:
     """Raw logprobs of chosen ids at every emitted token, in nats.
 
-    An emitted token's logit less its logprob is the row's log of the sum of exponentials, so
-    that no row is read again.
+    An emitted token's logit minus its logprob is the row's log-sum-exp, so no row is summed again.
 
     Args:
         batch, output: what was verified, and what came out.

@@ -12,13 +12,13 @@ class Status(IntFlag):
 
     OK = 0
     TARGET_LOGITS_INVALID = 1
-    """A row of target logits was needed that holds NaN or +inf, or only -inf: stopped before it."""
+    """A needed row of target logits holds NaN or +inf, or only -inf: stopped before it."""
     DRAFT_LOGITS_INVALID = 2
-    """The same in the draft logits."""
+    """The same for a row of draft logits."""
     DRAFT_TOKEN_INVALID = 4
-    """A draft token id was below -1 or not in the vocabulary: the draft was ended before it."""
+    """A draft token id is below -1 or not in the vocabulary: the draft ends before it."""
     NOTHING_ALLOWED = 8
-    """A row was needed whose mask allows no token, or none with a logit above -inf: stopped before
+    """The mask of a needed row allows no token, or none with a logit above -inf: stopped before
     it."""
 
 
@@ -26,12 +26,12 @@ class Status(IntFlag):
 class Logprobs:
     """Logprobs of emitted tokens and of the most likely ones, in nats.
 
-    Shapes have a place for every token id of the output they belong to.
+    There is a place for every token id of the output.
 
     Attributes:
         emitted: [num_reqs, num_tokens] float32, -inf where nothing was emitted.
         top_token_ids: [num_reqs, num_tokens, n] int64, most likely first, lowest id first on a tie;
-            those without weight come last, in any order.
+            tokens of probability 0 come last, in any order.
         top: [num_reqs, num_tokens, n] float32.
     """
 

@@ -86,9 +86,9 @@ Cache = TypeVar("Cache")
 
 
 class SlotModel(Protocol[Cache]):
-    """What has a KV cache that is addressed by slot and position.
+    """A model whose KV cache is addressed by slot and position.
 
-    Rejecting a draft is no operation: the next forward writes the same positions again.
+    Rejecting a draft needs no operation: the next forward overwrites the same positions.
     """
 
     @property
@@ -97,7 +97,7 @@ class SlotModel(Protocol[Cache]):
 
     @property
     def max_model_len(self) -> int:
-        """How many positions a sequence may have."""
+        """The most positions that a sequence may have."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -111,7 +111,7 @@ class SlotModel(Protocol[Cache]):
         """Room for max_len positions in each of num_slots slots."""
 
     def clear(self, cache: Cache, slot_ids: Sequence[int]) -> None:
-        """Forget slots: needed before reuse only when their sequences left NaN or infinity."""
+        """Forget slots; needed before reuse only if their sequences left NaN or infinity."""
 
 
 class LanguageModel(SlotModel[Cache], Protocol[Cache]):
@@ -134,7 +134,7 @@ class LanguageModel(SlotModel[Cache], Protocol[Cache]):
     ) -> Scores:
         """Score tokens after writing their keys and values at (slot, position).
 
-        Each token sees its slot's positions up to its own, whatever lies behind them.
+        Each token sees its slot's positions up to its own; what lies after them does not matter.
 
         Args:
             token_ids: [num_reqs, num_tokens] int64, in the vocabulary.
@@ -151,13 +151,13 @@ class LanguageModel(SlotModel[Cache], Protocol[Cache]):
 class DraftHead(SlotModel[Cache], Protocol[Cache]):
     """Layers that draft from a target's hidden states.
 
-    A row is fed the features of one token and the token that follows it. It returns features that
-    stand for that next token's, and whose logits are those of the token behind it.
+    Each row takes the features of one token together with the token that follows it. It returns
+    features that predict those of the following token; their logits score the token after that.
     """
 
     @property
     def taps(self) -> tuple[int, ...]:
-        """After how many layers it looks at the target's hidden states."""
+        """The numbers of target layers after which it reads hidden states; 0 is the embeddings."""
 
     @property
     def feature_size(self) -> int:
@@ -169,7 +169,7 @@ class DraftHead(SlotModel[Cache], Protocol[Cache]):
 
     @property
     def what_to_check(self) -> str:
-        """What may be misread where next to nothing is accepted: names, and values in use."""
+        """Settings to check when almost nothing is accepted: their names, and the values in use."""
 
     def read(self, hidden: Sequence[Tensor]) -> Tensor:
         """Features […, feature_size] from hidden states […, target's hidden_size] of each tap."""

@@ -37,8 +37,8 @@ def race(log_weights: Tensor, words: WordSource) -> Tensor:
 def race_of_shards(shards: Sequence[Tensor], words: WordSource) -> Tensor:
     """The same for rows whose ids are cut into shards, as several devices hold them.
 
-    Block masses are made in each shard, exchanged, and decided on together. A block may lie in
-    several shards.
+    Each shard computes its block masses; the block is chosen from all of them together. A block may
+    span several shards.
 
     Args:
         shards: [num_rows, any] float64 each, in the order of the ids.
@@ -50,7 +50,7 @@ def race_of_shards(shards: Sequence[Tensor], words: WordSource) -> Tensor:
     parts, first_id, vocab_size = [], 0, sum(shard.shape[1] for shard in shards)
     block_size = min(vocab_size, BLOCK_SIZE)
     for shard in shards:
-        # As wide as a row of whole blocks, without weight where the ids are another's or nobody's.
+        # Each shard is padded to whole blocks; ids outside it have no weight.
         behind = vocab_size - first_id - shard.shape[1] + -vocab_size % block_size
         parts.append(_padded(shard, first_id, behind).unflatten(1, (-1, block_size)))
         first_id += shard.shape[1]

@@ -57,8 +57,8 @@ def philox4x32(counter: Tensor, key: Tensor) -> Tensor:
     multipliers, key_step = (
         counter.new_tensor(pair).view(2, *ones) for pair in (_MULTIPLIERS, _KEY_STEPS)
     )
-    # Words 0 and 2 are multiplied, words 1 and 3 are not; the halves of the products change places.
-    # Of `odd` only the lower half counts.
+    # Words 0 and 2 are multiplied, words 1 and 3 are not; the products swap their halves. Only the
+    # lower half of `odd` counts.
     even, odd = counter[::2], counter[1::2]
     for _ in range(_ROUNDS):
         products = (even * multipliers).flip(0)
@@ -102,8 +102,8 @@ def random_words(
 def exponential(words: Tensor) -> Tensor:
     """Standard exponentials with full relative resolution in the small tail, float64.
 
-    The winner of a race is decided by the smallest exponentials, so it is -log1p(-u) and not
-    -log(u), which is coarse exactly there.
+    The smallest exponentials decide a race, so this is -log1p(-u) and not -log(u), which is coarse
+    exactly there.
 
     Args:
         words: [...] int64 in [0, 2**32).

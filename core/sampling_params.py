@@ -18,7 +18,7 @@ MAX_SEED = 2**64 - 1
 MAX_TEMPERATURE = 1e6
 MAX_PENALTY = 1e6
 MAX_BIAS = 1e9
-"""Beyond any use, and far below where float32 overflows: only a logit itself can be too large."""
+"""More than any use needs, and far below float32's overflow, which only a logit can then cause."""
 
 LogitBias = tuple[tuple[int, float], ...]
 
@@ -29,8 +29,8 @@ class LogprobsMode(Enum):
     RAW = "raw"
     """The model's logits as they came."""
     PROCESSED = "processed"
-    """The distribution the token was drawn from. At temperature 0 that would be 0 for every token,
-    so there it is the softmax of the logits after bias and penalties."""
+    """The distribution the token was drawn from. At temperature 0 its logprobs would all be 0, so
+    there it is the softmax of the logits after bias and penalties."""
 
 
 @frozen(kw_only=True)
@@ -42,8 +42,8 @@ class Recipe:
             filter.
         min_p: keep tokens at least this likely relative to the most likely; 0 is off.
         top_k: keep tokens whose logit is at least the k-th largest; 0 or -1 is off.
-        top_p: keep the fewest most likely tokens with at least this mass, and ties; 1 is off. A
-            token before which the mass is top_p already, exactly, is cut.
+        top_p: keep the fewest most likely tokens with at least this mass, and ties; 1 is off. If
+            the mass reaches top_p exactly, the next token is cut.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -94,7 +94,7 @@ class SamplingParams(Recipe):
             the vocabulary size.
         logprobs_mode: which distribution logprobs are taken from.
         draft: the draft's recipe; None means the target's, without bias and penalties. It must be
-            what draft tokens are really drawn with; temperature 0 declares them one-hot.
+            what draft tokens are really drawn with; temperature 0 declares their law one-hot.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -118,7 +118,7 @@ class SamplingParams(Recipe):
             raise InvalidInputError(
                 f"logprobs_mode: expected a LogprobsMode, got {self.logprobs_mode!r}"
             )
-        # A target's parameters would have their penalties ignored.
+        # The penalties of full sampling parameters would be ignored.
         if self.draft is not None and type(self.draft) is not Recipe:
             raise InvalidInputError(f"draft: expected a Recipe or None, got {self.draft!r}")
 

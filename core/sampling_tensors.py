@@ -1,7 +1,7 @@
 """The sampling parameters of a whole batch, as tensors on its device.
 
-They are built on the host when requests enter or leave, not in every step. What chooses a kernel
-(is everything greedy, is there a filter) is kept as host booleans, so that choosing needs no device
+They are built on the host when requests enter or leave, not in every step. Host booleans (is
+everything greedy, is there a filter) choose the kernels, so choosing needs no device
 synchronisation. A request without a seed is an error.
 """
 
@@ -34,7 +34,7 @@ class RecipeTensors:
         top_k: int32, 0 when off.
         top_p: float32.
         any_greedy: some request is greedy.
-        all_greedy: no request needs a softmax.
+        all_greedy: every request is greedy, so none needs a softmax.
         any_min_p, any_top_k, any_top_p: some request uses the filter.
 
     Raises:
@@ -97,9 +97,9 @@ class BiasTensors:
 class SamplingTensors:
     """A batch of `SamplingParams`, one entry per request in the batch's order, or one per slot.
 
-    An engine that keeps parameters by slot hands in what it keeps and says with `slot_ids` which
-    entry is whose: then every other tensor here is [num_slots], and nothing is gathered. Host
-    booleans may be those of all slots.
+    An engine that keeps parameters by slot passes them as they are, and `slot_ids` says which entry
+    belongs to which request: then every other tensor here is [num_slots], and nothing is gathered.
+    Host booleans may cover all slots.
 
     Attributes:
         seeds: [num_reqs] int64, the seed's 64 bits (as two's complement above 2**63).
@@ -107,7 +107,7 @@ class SamplingTensors:
         draft: how draft logits become the law that drafts were drawn from.
         penalties: None when no request has any.
         bias: None when no request has any.
-        num_logprobs: how many most likely tokens to report, the batch's largest; None for none.
+        num_logprobs: how many most likely tokens to report: the batch's maximum; None for none.
         logprobs_processed: [num_reqs] bool, True where logprobs are from processed logits.
         slot_ids: [num_reqs] int, each request's entry; None means request i has entry i.
 
@@ -140,7 +140,7 @@ class SamplingTensors:
         return self.seeds.device
 
     def by_request(self) -> "SamplingTensors":
-        """The same with one entry per request in the batch's order; itself if it is so already."""
+        """The same parameters with one entry per request, in the batch's order."""
         if self.slot_ids is None:
             return self
         own = self.slot_ids.long()

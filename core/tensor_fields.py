@@ -1,4 +1,4 @@
-"""What an attrs value holds, in values of its own too, tensors above all."""
+"""Walks the fields of attrs values, nested ones too; used for their tensors above all."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """An attrs value, or a tuple of them, with other tensors in the place of all it holds."""
+    """An attrs value, or a tuple of them, with `change` applied to every tensor."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, tuple):
@@ -20,7 +20,7 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """All that a value holds, in values and containers of its own too, by paths of attributes."""
+    """Every leaf of nested attrs values and containers, with its path of attributes."""
     if attrs.has(type(value)):
         for attribute, part in attrs.asdict(value, recurse=False).items():
             yield from leaves(part, f"{name}.{attribute}".lstrip("."))
@@ -32,5 +32,5 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def named_tensors(value: Any) -> Iterator[tuple[str, Tensor]]:
-    """All tensors of a value by their paths there, such as "logprobs.top"."""
+    """Every tensor of a value with its path, such as "logprobs.top"."""
     return ((name, leaf) for name, leaf in leaves(value) if isinstance(leaf, Tensor))

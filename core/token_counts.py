@@ -1,4 +1,4 @@
-"""Which tokens a request has seen, so that penalties can be applied while logits are loaded.
+"""Which tokens each request has seen; kernels apply penalties from these while they load logits.
 
 Counts are addressed by slot and outlive the step, like a KV cache.
 """
@@ -14,7 +14,7 @@ from .checks import check_contiguous, check_integer, check_integers, check_tenso
 
 @frozen(eq=False)
 class TokenCounts:
-    """The prompt's tokens and the output's counts of every slot, contiguous.
+    """Each slot's prompt tokens and output counts, in contiguous tensors.
 
     Attributes:
         prompt_mask: [num_slots, vocab_size] bool, True for tokens of the slot's prompt.

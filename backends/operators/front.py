@@ -1,4 +1,4 @@
-"""What a compiled step calls: operators bound to a backend, a policy and the requests' parameters.
+"""Operators for a compiled step, bound to a backend, a policy and the requests' parameters.
 
 Bind them outside the compiled function, when requests enter or leave, and call them inside. They
 take tensors instead of batches, because the compiler cannot trace attrs classes.
@@ -47,7 +47,7 @@ class VerifyOperator:
     Attributes:
         backend: a name in the registry.
         policy: an attrs class that can be imported.
-        params: of the batch's requests, in its order.
+        params: those of the requests, in the batch's order.
 
     Raises:
         InvalidInputError: the policy has fields that text cannot hold.
@@ -78,7 +78,7 @@ class VerifyOperator:
         allowed_tokens: Tensor | None = None,
         allowed_rows: Tensor | None = None,
     ) -> VerifyTensors:
-        """Verify; the arguments are those of `VerifyBatch`, token counts as two tensors."""
+        """Verify; arguments are as in `VerifyBatch`, but token counts are two tensors."""
         given = [target_logits, cu_num_logits, draft_token_ids, positions, draft_logits, slot_ids]
         given += [draft_to_target, prompt_mask, output_counts, allowed_tokens, allowed_rows]
         results = registration.verify(self._call, self._param_tensors, given)
@@ -127,7 +127,7 @@ class SampleOperator:
         allowed_tokens: Tensor | None = None,
         allowed_rows: Tensor | None = None,
     ) -> SampleTensors:
-        """Draw; the arguments are those of `SampleBatch`, token counts as two tensors."""
+        """Draw; arguments are as in `SampleBatch`, but token counts are two tensors."""
         given = [logits, positions, slot_ids, draft_to_target, prompt_mask, output_counts]
         given += [allowed_tokens, allowed_rows]
         token_ids, status, *rest = registration.sample(self._call, self._param_tensors, given)

@@ -1,8 +1,8 @@
 """`acceptor::verify` and `acceptor::sample`, with the shapes of their results.
 
-What is fixed between steps (backend, policy, which filters are on) comes as text, everything on the
-device as tensors, because an operator takes nothing else: attrs classes, tuples, numbers, strings
-and None. Only loaded samplers are kept between calls.
+An operator takes only text and tensors. So what stays the same between steps (backend, policy,
+which filters are on) comes as text, made of attrs classes, tuples, numbers, strings and None;
+everything on the device comes as tensors. Only loaded samplers are kept between calls.
 """
 
 import json
@@ -112,16 +112,16 @@ def _tensors(output: object) -> list[Tensor]:
 
 
 def described(operator: Any, tensors: list[Tensor]) -> str:
-    """Everything that an operator was bound to, as text and tensors."""
+    """All that an operator is bound to, as text and tensors."""
     bound = (part.name for part in attrs.fields(type(operator)) if part.init)
     return json.dumps({name: describe(getattr(operator, name), tensors) for name in bound})
 
 
 def describe(value: object, tensors: list[Tensor]) -> Any:
-    """What JSON can hold of a value; its tensors are appended to the list.
+    """Describe a value in JSON's types; its tensors are appended to the list.
 
     Raises:
-        InvalidInputError: something is neither.
+        InvalidInputError: the value holds something that is neither.
     """
     if isinstance(value, Tensor):
         tensors.append(value)
@@ -141,7 +141,7 @@ def describe(value: object, tensors: list[Tensor]) -> Any:
 
 
 def rebuild(description: Any, tensors: list[Tensor]) -> Any:
-    """The value that `describe` was given."""
+    """Rebuild the value that `describe` was given."""
     if isinstance(description, list):
         return tuple(rebuild(part, tensors) for part in description)
     if not isinstance(description, dict):

@@ -9,7 +9,7 @@ from .statistics import num_leading
 
 
 def num_accepted(view: DraftView, policy: Policy, draws: Draws) -> int:
-    """The number that the policy's rule makes of the verdicts on single tokens."""
+    """Count the accepted tokens by the policy's rule."""
     if view.num_draft_tokens == 0:
         return 0
     verdicts = _verdicts(_log_thresholds(view, policy), draws)
@@ -28,7 +28,7 @@ def _log_thresholds(view: DraftView, policy: Policy) -> Tensor:
 
 
 def _verdicts(log_thresholds: Tensor, draws: Draws) -> Tensor:
-    # Uniforms lie strictly inside (0, 1), so where no threshold does, none need be drawn.
+    # Uniforms lie strictly inside (0, 1): if no threshold does, none has to be drawn.
     always = log_thresholds >= 0
     if bool((always | (log_thresholds == -torch.inf)).all()):
         return always

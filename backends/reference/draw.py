@@ -20,7 +20,7 @@ def draw(
         seeds: [num_rows] int64.
         positions: [num_rows] int64.
         draft_indices: [num_rows] int64; ignored by the TARGET stream, which is keyed by position.
-        stream: what the draw is for.
+        stream: the purpose of the draw.
 
     Returns:
         [num_rows] int64 token ids.
@@ -35,7 +35,7 @@ def draw(
 
 
 def acceptance_uniforms(seeds: Tensor, positions: Tensor, draft_indices: Tensor) -> Tensor:
-    """The uniform that each draft token is tested with: [num_rows] float64 in (0, 1)."""
+    """The uniforms that draft tokens are tested against: [num_rows] float64 in (0, 1)."""
     candidate = torch.zeros_like(seeds)[:, None]
     words = random_words(seeds, positions, draft_indices, Stream.ACCEPT, Level.BLOCK, candidate)
     return acceptance_uniform(words.squeeze(1))
@@ -46,9 +46,9 @@ class Draws:
     """The random draws of one request, by row.
 
     Attributes:
-        rows: the request's.
+        rows: the request's rows.
         params: the batch's parameters.
-        first_position: the sequence position that its first row decides.
+        first_position: the sequence position that the first row decides.
     """
 
     rows: RequestRows
@@ -76,7 +76,7 @@ class Draws:
 
 
 def final_token(view: DraftView, policy: Policy, draws: Draws, row: int) -> Tensor:
-    """The token behind `row` accepted ones, [1] int64: recovered, the target's own, or bonus."""
+    """The token after `row` accepted ones, [1] int64: recovered, the target's own, or bonus."""
     residual = policy.log_residual(view, row) if row < view.num_draft_tokens else None
     if residual is not None:
         weights = _never_empty(residual, view, row)
@@ -87,8 +87,8 @@ def final_token(view: DraftView, policy: Policy, draws: Draws, row: int) -> Tens
 
 
 def _never_empty(residual: Tensor, view: DraftView, row: int) -> Tensor:
-    # Rounding can leave no residual mass where p and q agree: then the target's law without the
-    # rejected token is drawn from, and only if nothing else is left, with it.
+    # Where p and q agree, rounding can leave no residual mass. Then draw from the target's law
+    # without the rejected token, or with it if nothing else is left.
     if residual.amax() > -torch.inf:
         return residual
     target = view.target_log_probs[row]

@@ -1,4 +1,4 @@
-"""Masks of allowed tokens: what they leave of rows, and what is said of a row without anything."""
+"""Applies masks of allowed tokens to rows of logits, and says why a masked row is unusable."""
 
 import torch
 from torch import Tensor
@@ -17,14 +17,14 @@ def allowed_in(batch: Batch, first: int, count: int, vocab_size: int) -> Tensor 
 
 
 def forbid(logits: Tensor, allowed: Tensor | None) -> Tensor:
-    """Logits with -inf where the token is not allowed; NaN and +inf stay, to be found."""
+    """Set logits of forbidden tokens to -inf; NaN and +inf stay, so that they are found later."""
     if allowed is None:
         return logits
     return logits.masked_fill(~allowed & (logits < torch.inf), -torch.inf)
 
 
 def why_unusable(batch: Batch, logits: Tensor, first: int) -> Tensor:
-    """The status of consecutive rows of masked logits if they cannot be used: [num_rows] int."""
+    """The status that each of consecutive masked rows has if it is unusable: [num_rows] int."""
     invalid = Status.TARGET_LOGITS_INVALID
     if isinstance(batch, SampleBatch) and batch.draft_index is not None:
         invalid = Status.DRAFT_LOGITS_INVALID

@@ -1,4 +1,4 @@
-"""What is reported: tokens, status, the total variation caused, and logprobs."""
+"""Writes the outputs: tokens, status, total variation and logprobs."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from .verify import Outcome
 
 
 def write_verified(out: VerifyOutput, params: SamplingTensors, outcomes: Sequence[Outcome]) -> None:
-    """Enter what every request emits."""
+    """Write what every request emits."""
     out.token_ids.fill_(PADDING_TOKEN_ID)
     if out.total_variation is not None:
         out.total_variation.zero_()
@@ -36,14 +36,14 @@ def write_drawn(
     logits: Tensor,
     drawn: Tensor,
 ) -> None:
-    """Enter one drawn token per request.
+    """Write one drawn token per request.
 
     Args:
         out: where to write.
         batch: what was drawn from.
         params: the batch's parameters.
         logits: [num_reqs, vocab_size], after bias, penalties and masks.
-        drawn: [num_reqs] int64, anything where the row is not usable.
+        drawn: [num_reqs] int64, undefined where the row is not usable.
     """
     usable = is_usable(logits)
     out.token_ids.copy_(torch.where(usable, drawn, PADDING_TOKEN_ID))
@@ -74,7 +74,7 @@ def _write_verified_logprobs(
 def _row_logprobs(
     raw_logits: Tensor, logits: Tensor, params: SamplingTensors, requests: Tensor
 ) -> Tensor:
-    # In each request's mode: [num_rows, vocab_size] float64.
+    # The logprobs of each request's mode: [num_rows, vocab_size] float64.
     raw = log_softmax(raw_logits)
     greedy = params.target.temperature[requests, None] == 0
     drawn_from = log_probs(logits, params.target, requests)

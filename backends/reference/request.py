@@ -1,4 +1,4 @@
-"""One request of a batch, cut out, checked row by row and turned into probabilities."""
+"""Takes one request out of a batch, checks its rows and turns them into probabilities."""
 
 import torch
 from attrs import frozen
@@ -17,12 +17,12 @@ class RequestRows:
     Attributes:
         request: its index in the batch.
         draft_token_ids: [n] int64, the draft up to the first bad id or row.
-        raw_logits: [num_rows, vocab_size] as they came; n + 1 rows, or n if `stop` is set.
+        raw_logits: [num_rows, vocab_size], unchanged; n + 1 rows, or n if `stop` is set.
         logits: [num_rows, vocab_size] float32, after bias, penalties and masks.
         allowed: [num_rows, vocab_size] bool, the tokens that masks allow; None without masks.
         draft_log_probs: [n, vocab_size] float64 in target ids, if the policy needs them.
         status: what is wrong with the draft's ids.
-        stop: why nothing can be drawn behind the draft; OK if it can.
+        stop: why no token can be drawn after the draft; OK if one can.
     """
 
     request: int
@@ -54,7 +54,7 @@ def cut_out(
     stop = Status.OK
     if num_target == num_kept:
         row = logits[num_kept : num_kept + 1]
-        # A request without the row has none that could be used.
+        # A request that lacks the row has no usable one.
         reasons = why_unusable(batch, row, start + num_kept).tolist()
         stop = Status(reasons[0]) if reasons else Status.TARGET_LOGITS_INVALID
     elif num_kept < num_drafts:

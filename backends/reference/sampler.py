@@ -1,4 +1,4 @@
-"""The reference sampler: plain PyTorch in float64, the oracle all other backends are held to.
+"""The reference sampler: plain PyTorch in float64, the oracle for all other backends.
 
 It loops over requests, waits for the device and needs no workspace.
 """
@@ -23,7 +23,7 @@ from .verify import verify_request
 
 
 class ReferenceSampler(BothVerbs):
-    """A `Sampler` for CPU and CUDA tensors and every policy, also ones it has never seen."""
+    """A `Sampler` for CPU and CUDA tensors and every policy, your own included."""
 
     def __init__(self) -> None:
         self._inverses = InverseMaps()
@@ -41,7 +41,7 @@ class ReferenceSampler(BothVerbs):
             verb.check_output(out, *given)
         check_slots(batch, params)
         params = params.by_request()
-        # Maps that are new are checked.
+        # This checks a map that is new.
         self._inverses.of(batch.draft_to_target, batch.vocab_size)
         if isinstance(out, VerifyOutput):
             requests = range(batch.num_reqs)
@@ -56,7 +56,7 @@ class ReferenceSampler(BothVerbs):
 
 
 def _draw(batch: SampleBatch, params: SamplingTensors) -> tuple[Tensor, Tensor]:
-    """The rows after bias, penalties and masks, and what each request draws from its own."""
+    """The rows after bias, penalties and masks, and the token drawn from each."""
     requests = torch.arange(batch.num_reqs, device=batch.logits.device)
     logits, recipe = batch.logits, params.draft
     if batch.draft_index is None:

@@ -1,6 +1,6 @@
-"""What is known of rows before anything is decided: adjusted logits, and whether they are usable.
+"""Prepares rows of logits: applies bias and penalties, and tells which rows are usable.
 
-Bias and penalties are applied in float32, operation by operation, so that every backend has the
+Bias and penalties are applied in float32, operation by operation, so that every backend gets the
 same bits and ties stay ties.
 """
 
@@ -22,11 +22,11 @@ def adjust_logits(
     """Apply logit bias and penalties; what overflows float32 becomes infinite.
 
     Args:
-        batch: whose token counts penalties look at.
+        batch: holds the token counts for penalties.
         params: the batch's parameters.
         requests: [num_rows] int64, the request that each row belongs to.
         logits: [num_rows, vocab_size], raw.
-        draft_token_ids: of the one request that all rows belong to: row i has also seen 1..i.
+        draft_token_ids: the draft, if all rows belong to one request: row i has seen tokens 1..i.
 
     Returns:
         [num_rows, vocab_size] float32.
@@ -45,7 +45,7 @@ def adjust_logits(
 
 
 def _drafted_before(draft_token_ids: Tensor, in_output: Tensor) -> Tensor:
-    """How often each id is drafted before each row: like in_output, [num_rows, vocab_size]."""
+    """How often each id is drafted before each row: [num_rows, vocab_size], like in_output."""
     drafted = torch.zeros_like(in_output)
     rows = torch.arange(1, len(draft_token_ids) + 1, device=drafted.device)
     drafted[rows, draft_token_ids] = 1
@@ -69,7 +69,7 @@ def _penalise(
     repetition = penalties.repetition[requests, None]
     repeated = torch.where(logits > 0, logits / repetition, logits * repetition)
     logits = torch.where(in_prompt | (in_output > 0), repeated, logits)
-    # Two operations each: a product that is fused into its sum is rounded otherwise.
+    # Two operations each: a fused multiply-add would round differently.
     logits = logits - penalties.frequency[requests, None] * in_output
     return logits - penalties.presence[requests, None] * (in_output > 0)
 
@@ -81,6 +81,6 @@ def is_usable(logits: Tensor) -> Tensor:
 
 
 def num_leading(flags: Tensor) -> int:
-    """How many of these are True before the first that is not."""
+    """The number of leading True values."""
     places = (place for place, flag in enumerate(flags.tolist()) if not flag)
     return next(places, len(flags))

@@ -1,7 +1,7 @@
-"""The thresholds that temperature and filters set, and the law that is left, in float64.
+"""Applies temperature and filters to logits and returns the resulting law, in float64.
 
-The order is fixed: temperature, min-p, top-k, top-p. Every filter keeps the tokens from some logit
-on, so ties share one fate and no sort order matters.
+The order is fixed: temperature, min-p, top-k, top-p. Every filter keeps all tokens from some logit
+up, so ties stay or go together and no sort order matters.
 """
 
 import torch
@@ -10,22 +10,22 @@ from torch import Tensor
 from ...core.sampling_tensors import RecipeTensors
 
 _OVERFLOW = 2.0**128 - 2.0**103
-"""The least number that float32 rounds to infinity."""
+"""The smallest number that float32 rounds to infinity."""
 
 _FAR = 2.0**103
-"""A logit smaller than this is not so far above any other."""
+"""Where the maximum is below this, its distance to no logit overflows float32."""
 
 FIRST_SORTED = 256
-"""How many tokens top-p sorts first; 16 times as many while they are too few."""
+"""How many tokens top-p sorts first; 16 times as many each time they are too few."""
 
 
 def log_probs(logits: Tensor, recipe: RecipeTensors, requests: Tensor) -> Tensor:
-    """The law that the recipe makes of (adjusted) logits.
+    """Turn (adjusted) logits into log-probabilities by each request's recipe.
 
     Args:
         logits: [num_rows, vocab_size] floats; rows that are not usable come out undefined. A logit
             too far below the largest for float32 to hold the difference has no weight.
-        recipe: of the whole batch.
+        recipe: the batch's.
         requests: [num_rows] int64, the request that each row belongs to.
 
     Returns:
@@ -44,7 +44,7 @@ def log_probs(logits: Tensor, recipe: RecipeTensors, requests: Tensor) -> Tensor
 
 
 def log_softmax(logits: Tensor) -> Tensor:
-    """The law of logits that no recipe changes: like `log_probs`, but no row is greedy."""
+    """Log-probabilities without any recipe: like `log_probs`, but no row is greedy."""
     return _without_overflow(logits.detach().to(torch.float64, copy=True)).log_softmax(dim=-1)
 
 
@@ -87,17 +87,17 @@ def _cut_top_p(scaled: Tensor, top_p: Tensor) -> Tensor:
     ordered, mass, total = _most_likely(scaled, top_p)
     mass_before = mass.roll(1, dims=-1)
     mass_before[:, 0] = 0.0
-    # A token is kept only while the mass before it is smaller than top_p, not when it is equal.
+    # A token is kept only if the mass before it is less than top_p, not if it is equal.
     num_kept = (mass_before < top_p * total).sum(dim=-1, keepdim=True)
-    # Rows that cannot be used keep none.
+    # Unusable rows keep no token.
     last_kept = ordered.gather(1, num_kept.clamp(min=1) - 1)
     return _keep_from(scaled, torch.where(top_p < 1, last_kept, -torch.inf))
 
 
 def _most_likely(scaled: Tensor, top_p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """So many of the largest logits, in order, that they have top_p of each row's mass.
+    """Sort just enough of the largest logits to reach top_p of each row's mass.
 
-    Few tokens have most of the mass of a language model's law, so few are sorted.
+    In a language model's law few tokens have most of the mass, so few need sorting.
 
     Returns:
         [num_rows, n] logits, [num_rows, n] sums of weights so far, [num_rows, 1] sum of all.
@@ -106,7 +106,7 @@ def _most_likely(scaled: Tensor, top_p: Tensor) -> tuple[Tensor, Tensor, Tensor]
     count, total = min(FIRST_SORTED, vocab_size), None
     while True:
         ordered = scaled.topk(count, dim=-1).values
-        # Not divided by their sum, so that masses that are whole numbers are exact.
+        # Weights are not divided by their sum, so that whole-number masses stay exact.
         mass = (ordered - ordered[:, :1]).exp().cumsum(dim=-1)
         if bool((ordered[:, -1] == -torch.inf).all()) or count == vocab_size:
             return ordered, mass, mass[:, -1:]

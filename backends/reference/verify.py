@@ -19,9 +19,9 @@ class Outcome:
         token_ids: [num_accepted + 1] int64, or [num_accepted] if the request stopped.
         num_accepted: accepted draft tokens.
         status: what went wrong.
-        total_variation: [n] float64, what the policy says it caused at each decided row; None if
-            it says nothing.
-        rows: the rows that decided, for logprobs.
+        total_variation: [n] float64, the policy's `total_variation` at each decided row; None if
+            it reports none.
+        rows: the decided rows, for logprobs.
     """
 
     token_ids: Tensor
@@ -34,7 +34,7 @@ class Outcome:
 def verify_request(
     batch: VerifyBatch, params: SamplingTensors, policy: Policy, request: int
 ) -> Outcome:
-    """Accept a part of one request's draft and draw the token that follows it."""
+    """Accept a prefix of one request's draft and draw the token that follows it."""
     if policy.greedy_is_strict and float(params.target.temperature[request]) == 0:
         policy = Strict()
     rows = cut_out(batch, params, policy, request)

@@ -20,7 +20,7 @@ class _AmongLikely(Policy):
     lossless: ClassVar[bool] = False
 
     def log_thresholds(self, view: DraftView) -> Tensor:
-        """0 where the draft token is among them, -inf elsewhere."""
+        """0 where the draft token is likely, -inf elsewhere."""
         return log_verdicts(self._accepted(view).gather(1, view.draft_token_ids[:, None])[:, 0])
 
     def total_variation(self, view: DraftView) -> Tensor:

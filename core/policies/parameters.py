@@ -1,6 +1,6 @@
-"""How a class declares a parameter: once, with its range, which checks, files and tests read.
+"""Declares a class's parameter once, with its range; checks, config files and tests read it here.
 
-None fits where it is the default. Numbers of other libraries become Python's.
+None is allowed where it is the default. Other libraries' numbers become Python's.
 """
 
 import math

@@ -1,8 +1,8 @@
 """What an acceptance policy is: thresholds, a rule and a residual for one request.
 
 A policy is a frozen value and its own cache key. It knows no batches, devices or kernels: the
-reference backend calls it, and fused backends dispatch on its type. Lossy ones share verdicts
-without chance, entropy and total variation.
+reference backend calls it, and fused backends dispatch on its type. Helpers that lossy policies
+share (entropy, total variation, verdicts that do not depend on chance) stand here, too.
 """
 
 from enum import Enum
@@ -36,8 +36,8 @@ class DraftView:
             the policy's `uses_draft_probs`.
         target_token_ids: [K + 1] int64, the target's own TARGET-stream sample at each row; None
             unless the policy's `uses_target_samples`.
-        allowed: [K + 1, vocab_size] bool, the tokens that masks allow, as the target's law knows
-            already; None where there are no masks.
+        allowed: [K + 1, vocab_size] bool, the tokens that masks allow; None where there are no
+            masks. The target's probabilities already follow them.
     """
 
     draft_token_ids: Tensor
@@ -55,24 +55,24 @@ class DraftView:
 class Policy(Protocol):
     """The law by which draft tokens survive.
 
-    Token i is accepted alone iff log u_i < threshold i, u_i its acceptance uniform; the rule makes
-    a number of accepted tokens of that. A threshold of 0 always accepts, -inf never. A token that a
-    mask forbids is never accepted, whatever its threshold.
+    Token i passes iff log u_i < threshold i, where u_i is its acceptance uniform; the rule turns
+    these verdicts into the number of accepted tokens. A threshold of 0 always passes, -inf never.
+    A token that a mask forbids is never accepted, whatever its threshold.
 
-    A policy says its name, whether it is lossless, its thresholds, and where it differs from what
-    is written here.
+    A policy must define its name, whether it is lossless, and its thresholds; it overrides what
+    else differs from the defaults here.
     """
 
     lossless: ClassVar[bool] = False
     """Whether what is emitted follows the target's law exactly."""
     rule: ClassVar[Rule] = Rule.FIRST_FAILURE
-    """How verdicts become a number of accepted tokens."""
+    """How verdicts become the number of accepted tokens."""
     uses_draft_probs: ClassVar[bool] = True
-    """Whether it needs the law that drafts were drawn from."""
+    """Whether it needs the law that the draft was drawn from."""
     uses_target_samples: ClassVar[bool] = False
     """Whether it needs the target's own sample at every row."""
     greedy_is_strict: ClassVar[bool] = True
-    """Whether at temperature 0, where p is one-hot, it is the strict rule."""
+    """Whether it equals the strict rule at temperature 0, where p is one-hot."""
 
     @property
     def name(self) -> str:
@@ -80,7 +80,7 @@ class Policy(Protocol):
 
     @property
     def draft_stream(self) -> Stream:
-        """The stream that drafts must be drawn with."""
+        """The stream that draft tokens must be drawn with."""
         return Stream.DRAFT
 
     def log_thresholds(self, view: DraftView) -> Tensor:
@@ -99,15 +99,15 @@ class Policy(Protocol):
         """How far a lossy policy moves the law of the token emitted at each row.
 
         Returns:
-            [K] float64 in [0, 1]: the total variation between that law, over all drafts the drafter
-            could have made and given the tokens before, and the target's. None from a lossless
+            [K] float64 in [0, 1]: the total variation between the target's law and the law of the
+            emitted token over all possible drafts, given the tokens before it. None from a lossless
             policy, and from one that does not look at the draft's law.
         """
         return None
 
 
 def reports_total_variation(policy: Policy) -> bool:
-    """Whether outputs under the policy say how far it moved the law: it must know the draft's."""
+    """Whether outputs report `total_variation`: only a policy that knows the draft's law can."""
     return not policy.lossless and policy.uses_draft_probs
 
 
@@ -118,9 +118,9 @@ def entropy(log_probs: Tensor) -> Tensor:
 
 
 def total_variation(view: DraftView, acceptance: Tensor) -> Tensor:
-    """Between p and the law of a row that accepts x ~ q with a(x) and else emits y ~ p.
+    """Total variation from p of a row's law that accepts x ~ q with a(x) and else emits y ~ p.
 
-    That law is q a + p (1 - sum(q a)).
+    The row's law is q a + p (1 - sum(q a)).
 
     Args:
         view: the draft.
@@ -138,5 +138,5 @@ def total_variation(view: DraftView, acceptance: Tensor) -> Tensor:
 
 
 def log_verdicts(accepted: Tensor) -> Tensor:
-    """Log thresholds that always or never accept: bool [K] -> float64 [K]."""
+    """Log thresholds that always (True) or never accept: bool [K] -> float64 [K]."""
     return torch.where(accepted, 0.0, -torch.inf).to(torch.float64)

@@ -96,7 +96,7 @@ def _log_products(view: DraftView) -> Tensor:
     ratios = log_ratios(view)
     products = [ratios.new_zeros(())]
     for ratio in ratios:
-        # Once 0, a product stays 0, also when the next token had no draft probability (ratio +inf).
+        # A product that is 0 stays 0, even if the next token had no draft probability (ratio +inf).
         dead = products[-1] == -torch.inf
         products.append(torch.where(dead, products[-1], products[-1] + ratio).clamp(max=0.0))
     return torch.stack(products)
@@ -105,5 +105,5 @@ def _log_products(view: DraftView) -> Tensor:
 def _log_h(log_product: Tensor, log_residual: Tensor) -> Tensor:
     mass = log_residual.exp().sum()
     rest = -torch.expm1(log_product)
-    # Nothing left on either side means p and q agree: 0 / 0 accepts.
+    # No mass left on either side means that p and q agree: 0 / 0 accepts.
     return torch.where(mass + rest == 0, 0.0, mass.log() - (mass + rest).log())

@@ -75,7 +75,7 @@ class Fly(Policy):
         return log_verdicts(_matches(view) | self._forgiven(view))
 
     def total_variation(self, view: DraftView) -> Tensor:
-        """As if every draft were forgiven where this one is; exact for one-hot drafts."""
+        """Assumes that every draft is forgiven where this one is; exact for one-hot drafts."""
         forgiven = self._forgiven(view).to(torch.float64)
         return total_variation(view, forgiven[:, None].expand(-1, view.target_log_probs.shape[1]))
 

@@ -1,7 +1,7 @@
 """Synthetic verification: tokens survive at set rates, whatever the models say.
 
-It measures what an engine does at an acceptance rate without a model pair that has it. Its output
-does not follow the target.
+It measures an engine at an acceptance rate without a model pair that reaches it. The output does
+not follow the target.
 """
 
 from collections.abc import Sequence
@@ -26,8 +26,8 @@ class Synthetic(Policy):
     """Accept token i, if all before it were, with probability rates[i] / rates[i - 1].
 
     Attributes:
-        rates: the unconditional rates: the share of drafts accepted through each place. Never
-            rising. Tokens beyond the list are never accepted.
+        rates: unconditional rates: the share of drafts accepted through each place, never rising.
+            Tokens beyond the list are never accepted.
 
     Raises:
         InvalidInputError: a rate is outside [0, 1] or larger than the one before it.
@@ -79,7 +79,7 @@ class Synthetic(Policy):
     @property
     def conditional_rates(self) -> tuple[float, ...]:
         """The chance of each token given that all before it were accepted."""
-        # One longer than the rates: the last one comes before no other.
+        # One longer than the rates: none follows the last one.
         before = (1.0, *self.rates)
         return tuple(
             rate / last if last > 0 else 0.0 for rate, last in zip(self.rates, before, strict=False)
