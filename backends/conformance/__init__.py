@@ -1,10 +1,10 @@
 """Holds any backend to the contract: random batches, an independent oracle, the near-tie rule.
 
 `python -m acceptor.backends.conformance` is for people, `test_backend` with `pytest_plugin` for
-test suites. `case` makes cases, `corners` lists those at the ends, and a `campaign` shares them out
-among processes. A case becomes `requests` with logits (`inputs`), which a backend draws, drafts and
-verifies (`calls`). `judge` compares with the `oracle`, `run` with another backend or with the same
-requests in another batch. `findings` are what came out.
+test suites. `case` makes random cases, `corners` lists extreme ones, and a `campaign` distributes
+them over processes. A case becomes `requests` with logits (`inputs`), which a backend draws, drafts
+and verifies (`calls`). `judge` compares the results with the `oracle`; `run` compares them with
+another backend, or with the same requests in another batch. `findings` holds the outcome.
 """
 
 from .calls import load_backend

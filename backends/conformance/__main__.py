@@ -19,16 +19,16 @@ from .findings import Record, table, told
 from .run import Check
 
 FORMS_ON_GPU = 48
-"""Kinds of batches on a GPU, unless told otherwise: each has kernels of its own."""
+"""How many kinds of batches a GPU run has by default: each needs kernels of its own."""
 
 INTERRUPTED = 130
-"""128 and the number of SIGINT, as shells have it."""
+"""128 plus the number of SIGINT, the shells' convention."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, print what was found, and perhaps write it; 0 if the backends conform."""
+    """Run, print the findings and, if asked, write them; 0 if the backends conform."""
     wanted = _parser().parse_args(arguments)
-    # Small tensors gain nothing from threads, and workers would fight over cores.
+    # Small tensors gain nothing from threads, and workers would compete for cores.
     torch.set_num_threads(1)
     start = time.time()
     try:
@@ -69,7 +69,7 @@ def _many_cases(wanted: argparse.Namespace, campaign: Campaign, record: Record) 
     if wanted.resume:
         record = _so_far(wanted.json, record)
     first = max(wanted.first_chunk, record.next_chunk)
-    # Only the first run has the corners.
+    # Only the first run of a record includes the corners.
     if first == 0:
         record = evolve(record, corners_left=sum(1 for _ in corners()))
     for number, found in campaign.run(first, wanted.batches, with_corners=first == 0):

@@ -1,7 +1,7 @@
-"""A backend by its name, and calls of it under watch: on its device, with its inputs kept in view.
+"""Loads a backend and calls it on its device, checking that it leaves its inputs unchanged.
 
-Batches are built and judged on the host. Processes that share a GPU take turns at it, and would
-wait for each of many hundred operations there.
+Batches are built and judged on the host: processes that share a GPU take turns, and judging there
+would wait for each of many hundred operations.
 """
 
 import warnings
@@ -37,7 +37,7 @@ def load_backend(name: str) -> Sampler:
 
 
 def device_for(name: str, wanted: str | None) -> str:
-    """Where a backend is to run: as wanted, else on a GPU if there is one and it needs one.
+    """The device to run a backend on: the wanted one, else a GPU if there is one and it needs one.
 
     Raises:
         UnavailableError: a CUDA device is wanted, and there is none.
@@ -53,12 +53,12 @@ def device_for(name: str, wanted: str | None) -> str:
 
 @define
 class Watched:
-    """Calls a backend with tensors of the host.
+    """Calls a backend with tensors that lie on the host.
 
     Attributes:
         turn: entered for each call; limits how many processes call at once.
-        outputs: of all calls but variations, in order.
-        findings: what is known against it: changed inputs, and what those who call it add.
+        outputs: the results of all calls except variations, in order.
+        findings: changed inputs, and what the callers of this class add.
     """
 
     backend: Sampler
@@ -75,9 +75,9 @@ class Watched:
         *,
         is_variation: bool = False,
     ) -> Output:
-        """Verify a batch under the policy, or draw from one that holds a row for each request.
+        """Verify a batch under the policy or, if it has one row per request, draw from it.
 
-        A variation of an earlier call is on dirty memory and not kept.
+        A variation of an earlier call runs on dirty memory, and its output is not kept.
         """
         with self.turn:
             there = moved((batch, params), self.device)
@@ -89,7 +89,7 @@ class Watched:
                 else:
                     output = self.backend.sample(batch, params)
             for (name, memory), old in zip(named_memory(there), before, strict=True):
-                # As bytes, because NaN is equal to itself.
+                # Compared as bytes, because NaN does not equal itself.
                 if not torch.equal(memory, old):
                     self.note(f"input {name}", "untouched", "modified")
             for name, memory in named_memory(output):
@@ -101,12 +101,12 @@ class Watched:
         return output
 
     def note(self, what: str, expected: str, got: str) -> None:
-        """Add a difference of a whole call."""
+        """Add a difference that concerns a whole call."""
         self.findings += Findings(differences=(Difference(-1, -1, what, expected, got),))
 
 
 def moved(value: Any, device: torch.device = HOST) -> Any:
-    """A value whose tensors are on a device, with the gaps between their rows."""
+    """Move a value's tensors to a device, with the gaps between their rows."""
 
     def there(tensor: Tensor) -> Tensor:
         if device.type == tensor.device.type:
@@ -120,7 +120,7 @@ def moved(value: Any, device: torch.device = HOST) -> Any:
 
 
 def named_memory(value: object) -> list[tuple[str, Tensor]]:
-    """The bytes of all tensors of a value by their paths, gaps between rows included."""
+    """The bytes of each tensor of a value by its path, gaps between rows included."""
     return [(name, _memory_of(tensor)) for name, tensor in named_tensors(value)]
 
 
@@ -130,9 +130,9 @@ def _memory_of(tensor: Tensor) -> Tensor:
 
 @contextmanager
 def dirty_memory() -> Iterator[None]:
-    """Within it every fresh tensor is NaN, True or the largest integer, so what is unwritten shows.
+    """Within it, every fresh tensor is filled with NaN, True or the largest integer.
 
-    PyTorch fills memory so where it has to be deterministic.
+    So unwritten memory shows. PyTorch fills it when deterministic algorithms are required.
     """
     before = torch.get_deterministic_debug_mode()
     with warnings.catch_warnings():

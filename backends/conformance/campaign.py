@@ -1,6 +1,6 @@
-"""A long run of one or two backends over processes, in chunks that each can be run again.
+"""A long run of one or two backends over many processes, in chunks that can each be run again.
 
-Batches are built and judged by all workers, and few of these call a GPU at once.
+All workers build and judge batches, but only a few call a GPU at once.
 """
 
 import math
@@ -25,19 +25,19 @@ from .findings import Findings, Found, added
 from .run import Check, run_all, run_case, smallest_failure
 
 CHUNK = 100
-"""Batches that share a seed."""
+"""How many batches share a seed."""
 
 CORNER_PARTS = 16
-"""Tasks that the corners are shared out among."""
+"""How many tasks the corners are divided into."""
 
 CALLERS = 4
-"""Processes for each GPU that may call one: it serves one after the other, and switching costs."""
+"""How many processes may call a GPU at once: it serves one at a time, and switching costs."""
 
 GRACE_SECONDS = 5.0
-"""Before the deadline: workers end with what they have compared."""
+"""How long before the deadline workers stop and return what they have compared."""
 
 LARGE_SHARE = 8
-"""Chunks of vocabularies above `MOST_BY_MANY`, which take long to judge, are so much smaller."""
+"""Chunks are smaller by this factor for vocabularies above `MOST_BY_MANY`, which judge slowly."""
 
 
 @frozen
@@ -45,9 +45,9 @@ class Campaign:
     """What to run.
 
     Attributes:
-        backends: one or two names that `load_backend` takes; two have every batch both.
-        device: workers share out all GPUs of the machine where it is "cuda" without a number.
-        chunk: batches of a chunk of vocabularies that are not large.
+        backends: one or two names that `load_backend` takes; two get the same batches.
+        device: "cuda" without a number spreads workers over all GPUs of the machine.
+        chunk: batches in a chunk, unless vocabularies are large.
         deadline: when to stop early, by the system's clock.
         turn: entered for each call of a GPU.
     """
@@ -62,16 +62,16 @@ class Campaign:
 
     @property
     def nothing(self) -> Found:
-        """What is found before the first batch."""
+        """Empty findings, as before the first batch."""
         return (Findings(),) * (2 * len(self.backends) - 1)
 
     def run(
         self, first: int, num_batches: int, *, with_corners: bool = True
     ) -> Iterator[tuple[int | None, Found]]:
-        """The corners, and chunks from a number on until they have enough batches.
+        """Run the corners, then chunks from number `first` on until there are enough batches.
 
-        Each comes with its number as soon as it has ended. What has not ended by the deadline is
-        lost.
+        Findings come as soon as a chunk ends, with its number (None for corners). What has not
+        ended by the deadline is lost.
         """
         parts = range(CORNER_PARTS if with_corners else 0)
         if self.num_workers == 1:
@@ -79,20 +79,20 @@ class Campaign:
             yield from ((n, self.found(n, size)) for n, size in self._chunks(first, num_batches))
             return
         with self._workers() as (campaign, pool):
-            # Nobody waits for a turn while kernels are compiled.
+            # Kernels are compiled first, and that needs no turns.
             alone = evolve(campaign, turn=nullcontext())
             pending: dict[Future[Found], int | None] = {
                 pool.submit(alone.found, part, 0): None for part in parts
             }
             chunks = dict(self._chunks(first, num_batches))
-            # One batch of every form, whose kernels are compiled by all workers together.
+            # All workers together run one batch of every form, which compiles its kernels.
             forms = islice(chunks, self.generator.num_forms if self.device.type != "cpu" else 0)
             wait([pool.submit(alone.found, n, 1) for n in forms], self._seconds_left())
             for n, size in chunks.items():
                 pending[pool.submit(campaign.found, n, size)] = n
             with suppress(TimeoutError):
                 for future in as_completed(pending, self._seconds_left()):
-                    # What began behind the deadline has nothing to tell.
+                    # A task that began after the deadline has compared nothing.
                     if (found := future.result()) != self.nothing:
                         yield pending[future], found
 
@@ -105,19 +105,19 @@ class Campaign:
             first, num_batches = first + 1, num_batches - size
 
     def smallest_failure(self, case: Case) -> Findings:
-        """What the case shows that a failing one of the only backend comes down to."""
+        """The findings of the smallest failing case that a case of the only backend shrinks to."""
         here = load_backend(self.backends[0]), self.device
         return run_case(smallest_failure(case, *here) or case, *here)
 
     def found(self, number: int, size: int) -> Found:
-        """What a chunk shows, or without a size a part of the corners, while time lasts."""
+        """Run a chunk or, if the size is 0, a part of the corners, while time lasts."""
         if size:
             cases = self.generator.cases(number, size)
             return self.shown((case.to_json(), Check(case)) for case in cases)
         return self.shown(islice(corners(), number, None, CORNER_PARTS))
 
     def shown(self, checks: Iterator[tuple[str, Callable[[Watched], object]]]) -> Found:
-        """What checks with a name show, while time lasts."""
+        """Run named checks while time lasts."""
         total = self.nothing
         for name, check in checks:
             if time.time() > self.deadline - GRACE_SECONDS:
@@ -131,7 +131,7 @@ class Campaign:
 
     @contextmanager
     def _workers(self) -> "Iterator[tuple[Campaign, Executor]]":
-        """Processes that end when this does, whatever they are at."""
+        """Processes that end with this context, whatever they are doing."""
         before = {*active_children()}
         # Forked processes cannot use CUDA.
         spawn, shared = get_context("spawn"), self.device == torch.device("cuda")
@@ -144,21 +144,21 @@ class Campaign:
                 yield evolve(self, turn=turn), pool
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-            # A worker that compiles, or gives back what it has on a device, can take a minute.
+            # A worker that compiles or frees device memory can take a minute.
             for worker in {*active_children()} - before:
                 worker.kill()
 
 
 @cache
 def _samplers(backends: tuple[str, ...]) -> tuple[Sampler, ...]:
-    # Kept, because a sampler keeps its compiled kernels.
+    # Cached, because samplers keep their compiled kernels.
     return (*map(load_backend, backends),)
 
 
 def _begin_worker(num_gpus: int) -> None:
     torch.set_num_threads(1)
     if num_gpus > 1:
-        # Processes that begin together have numbers in a row.
+        # Processes that start together have consecutive numbers.
         torch.cuda.set_device(os.getpid() % num_gpus)
-    # An interrupt is for the process that started it.
+    # Only the parent process handles an interrupt.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

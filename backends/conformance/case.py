@@ -1,7 +1,7 @@
-"""Cases: recipes of test batches, small, printable and reproducible, and random ones by number.
+"""Cases: small, printable, reproducible recipes of test batches, and a generator of random ones.
 
-All tensors of a batch follow from its case by a seed, so a failing one is reported and shrunk as
-plain values.
+All tensors of a batch follow from its case and the seed in it, so a failing case is reported and
+shrunk as plain values.
 """
 
 import json
@@ -16,10 +16,10 @@ from ...core import POLICIES, Policy, Strict, policies
 from .oracle.policies import rule_of
 
 LOGITS = ("lm", "zipf", "flat", "sharp", "ties", "constant", "even", "large", "huge", "mixed")
-"""What target logits look like; in mixed batches each row is of another kind."""
+"""Kinds of target logits; in a mixed batch each row has its own kind."""
 
 DRAFTERS = ("same", "one-hot", "narrower", "mapped", "permuted")
-"""The draft's vocabulary, or that drafts have no probabilities."""
+"""The kinds of drafters: which vocabulary they use, or that drafts have no probabilities."""
 
 FEATURES = (
     "allowed tokens",
@@ -45,11 +45,11 @@ FEATURES = (
     "top-k",
     "top-p",
 )
-"""What a batch may have beside the plain minimum; extremes are those of temperature, bias and
+"""What a batch may have beyond the plain minimum; "extremes" concerns temperature, bias and
 penalties."""
 
 VARIATIONS = ("none", "repeated", "in part", "among strangers")
-"""Whether requests are verified again in another batch, in which each must keep its tokens."""
+"""The second batch that requests are verified in, where each must get the same tokens."""
 
 
 @frozen(kw_only=True)
@@ -57,7 +57,7 @@ class Case:
     """One batch to be drafted, verified and compared.
 
     Attributes:
-        seed: where every number comes from.
+        seed: determines every number.
         vocab_size: the target's V.
         num_draft_tokens: K of each request.
         policy: the law.
@@ -82,7 +82,7 @@ class Case:
     variation: str = "none"
 
     def has(self, feature: str) -> bool:
-        """Whether the batch has it."""
+        """Whether the batch has this feature."""
         return feature in self.features
 
     def to_json(self) -> str:
@@ -109,24 +109,24 @@ VOCABULARIES = (
     (4096, 5001, 8200, 32000, 32001),
     (50257, 128256, 151936, 200065),
 )
-"""Small, around the edges of blocks and vector loads, large, and of real models."""
+"""Small ones, those around the edges of blocks and vector loads, large ones, and real models'."""
 
 SHARES = (0.36, 0.57, 0.05, 0.02)
 SHARES_OF_FORMS = (0.3, 0.48, 0.16, 0.06)
-"""How often each of them is drawn; so that few forms have some of each, the others more often."""
+"""How often each is drawn, such that even a few forms include some of each kind."""
 
 MOST_BY_MANY = 10_000
-"""Larger vocabularies come with few requests and short drafts."""
+"""Vocabularies above this get few requests and short drafts."""
 MOST_OF_A_CROWD = 1_100
 """The largest vocabulary of batches with many requests."""
 
 LONGEST_DRAFTS = (0, 1, 2, 3, 4, 5) * 4 + (8, 12, 31)
 CROWDS = (64, 150, 300)
-"""Numbers of requests of one batch in fifty."""
+"""The numbers of requests that one batch in fifty has."""
 
 FLOAT_DTYPES = ("float32", "bfloat16", "float16")
 INTEGERS = (0, 1, 2, 3, 5, 9, 19)
-"""What whole parameters of policies are above their least."""
+"""By how much integer parameters of policies exceed their minimum."""
 
 Numbers = np.random.Generator
 Value = TypeVar("Value")
@@ -138,9 +138,9 @@ class Generator:
 
     Attributes:
         policies: names of `acceptor.core.policies.POLICIES`.
-        largest_vocabulary: for backends that run in a slow simulator.
+        largest_vocabulary: a limit for backends that run in a slow simulator.
         num_forms: how many kinds of batches there are, which bounds what is compiled; 0 for no
-            limit. A chunk then has one form, that of its number.
+            limit. If there is a limit, the chunk's number selects its form.
     """
 
     policies: tuple[str, ...] = tuple(POLICIES)
@@ -155,7 +155,7 @@ class Generator:
             yield _batch_of(self.form(number), rng)
 
     def form(self, number: int) -> Case:
-        """What kernels are compiled for, with the longest draft alone."""
+        """A kind of batch that kernels are compiled for; it holds just the longest draft."""
         rng, name = np.random.default_rng(number), self.policies[number % len(self.policies)]
         share = rng.choice((0.15, 0.4))
         return Case(
@@ -177,12 +177,12 @@ class Generator:
 
 
 def one_of(rng: Numbers, values: Sequence[Value]) -> Value:
-    """Any of them."""
+    """One of the values at random."""
     return values[int(rng.integers(len(values)))]
 
 
 def _variant(policy: Any, rng: Numbers) -> Policy:
-    """The policy with parameters from all over their ranges."""
+    """The policy with parameters drawn from their whole ranges."""
     known = fields(type(policy))
     values = {f.name: _parameter(f, rng) for f in known if f.type is not bool}
     changed: Policy = evolve(policy, **values)
@@ -199,7 +199,7 @@ def _parameter(field: Any, rng: Numbers) -> Any:
 
 
 def _batch_of(form: Case, rng: Numbers) -> Case:
-    """Seeds, lengths up to the form's own, logits and variations."""
+    """A batch of a form, with its own seed, draft lengths, logits and variation."""
     lengths = _lengths(form, rng)
     logits = one_of(rng, LOGITS)
     even = logits in ("constant", "even", "mixed")

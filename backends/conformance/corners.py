@@ -16,7 +16,7 @@ from .requests import Inputs, Request
 from .run import BatchOf, Check, check_call
 
 POSITION = 1
-"""What all of them are for, at draft index 1."""
+"""The position of all decisions below, at draft index 1."""
 
 Word = tuple[int, int]
 """(seed, candidate) that have it at `POSITION` and draft index 1."""
@@ -29,16 +29,16 @@ WORDS: dict[tuple[Stream, Level], tuple[Word, Word]] = {
     (Stream.RECOVER, Level.BLOCK): ((457067047, 1), (1735343548, 3)),
     (Stream.RECOVER, Level.TOKEN): ((2559572328, 0), (585051937, 1)),
 }
-"""Who has word 0, the smallest exponential, and 2**32 - 1, the largest."""
+"""Which candidates get word 0, the smallest exponential, and 2**32 - 1, the largest."""
 
 SEED_OF_LOWEST_UNIFORM = 4960468
 """Its first acceptance uniform at `POSITION` is 2**-24."""
 
 SEED_OF_HIGHEST_UNIFORM = 1560275
-"""The same for 1 - 2**-24."""
+"""Its first acceptance uniform at `POSITION` is 1 - 2**-24."""
 
 HARDLY = -60.0
-"""The logit of a draft token that is sure to be rejected and yet not impossible."""
+"""The logit of a draft token that is certainly rejected, but not impossible."""
 
 EQUAL_MASSES: tuple[tuple[float, tuple[int, ...]], ...] = (
     *((top_p, (1,) * 8) for top_p in (0.25, 0.5, 0.75)),
@@ -48,18 +48,18 @@ EQUAL_MASSES: tuple[tuple[float, tuple[int, ...]], ...] = (
     (0.5, (300, 212, 500, 12)),
     (0.75, (1000, 536, 512)),
 )
-"""A top-p and how many tokens of equal weight tie at each logit, largest first."""
+"""A top-p, and how many tokens of equal weight tie at each logit, from the largest logit down."""
 
 SAMPLED = SamplingParams(seed=1)
 SHOWN = evolve(SAMPLED, logprobs=5, logprobs_mode=LogprobsMode.PROCESSED)
-"""With the logprobs of the law that is drawn from."""
+"""Parameters that ask for logprobs of the law that is drawn from."""
 
 Corner = tuple[str, Callable[[Watched], object]]
-"""What a fixed check is about, and what runs it."""
+"""The description of a fixed check, and the function that runs it."""
 
 
 def corners() -> Iterator[Corner]:
-    """All of them."""
+    """All corners."""
     yield from _races("a race that only candidate {} can win, by word 2**32 - 1", 1, alone)
     yield from _races("a race that candidate {} cannot win, with word 0", 0, banned)
     yield from _races("rare candidate {} wins by word 0", 0, rare)
@@ -74,21 +74,21 @@ def corners() -> Iterator[Corner]:
 
 
 def alone(vocab_size: int, first: int, count: int) -> Tensor:
-    """Logits that only some tokens have."""
+    """Logits that give weight to `count` tokens only."""
     logits = torch.full((vocab_size,), -torch.inf)
     logits[first : first + count] = torch.arange(float(count))
     return logits
 
 
 def banned(vocab_size: int, first: int, count: int) -> Tensor:
-    """Logits that all but some tokens have."""
+    """Logits that give weight to all tokens but `count`."""
     logits = torch.arange(float(vocab_size)) % 7
     logits[first : first + count] = -torch.inf
     return logits
 
 
 def rare(vocab_size: int, first: int, count: int) -> Tensor:
-    """Nearly equal logits, of which some tokens together have a share of 1e-8 and the last none."""
+    """Nearly equal logits; `count` tokens together have a share of 1e-8, the last one has none."""
     logits = torch.arange(float(vocab_size)) % 7 / 100
     logits[first : first + count] += math.log(1e-8 * (vocab_size - count) / count)
     logits[-1] = -torch.inf
@@ -103,7 +103,7 @@ def _races(name: str, word: int, row_of: Callable[[int, int, int], Tensor]) -> I
         title = f"{stream.name}, {level.name}: {name.format(candidate)}"
         params, rows = SamplingParams(seed=seed), torch.stack((row, row))
         if stream is Stream.RECOVER:
-            # A draft token whose rejection leaves just the row.
+            # A draft token whose rejection leaves the row's law unchanged.
             drafted = int(row.argmin())
             rows[0, drafted] = HARDLY
             yield _corner(title, Probabilistic(), params, rows, [drafted])
@@ -182,7 +182,7 @@ def _extreme_logits() -> Iterator[Corner]:
 
 
 def _cold_logprobs() -> Iterator[Corner]:
-    """Quotients that float32 cannot hold, of logits whose differences it can."""
+    """Logits whose differences float32 can hold, but not after division by the temperature."""
     row = torch.tensor([-3.0, 0.0, -1.0, -2.0, -4.0])
     for temperature in (1.2e-38, 1e-30, 1e-6):
         params = evolve(SHOWN, temperature=temperature)
@@ -193,7 +193,7 @@ def _cold_logprobs() -> Iterator[Corner]:
 
 
 def _masses_of_one() -> Iterator[Corner]:
-    """Logits that differ by too little for their weights to differ, so that masses are exact."""
+    """Logits so close that their weights are equal, which makes masses exact."""
     for dtype in (torch.float32, torch.bfloat16):
         for top_p, sizes in EQUAL_MASSES:
             levels = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
@@ -206,7 +206,7 @@ def _masses_of_one() -> Iterator[Corner]:
 
 
 def _large_rows() -> Iterator[Corner]:
-    """Rows that are not aligned, of which some blocks hold what top-k keeps."""
+    """Unaligned rows, in which a few blocks hold all that top-k keeps."""
     params = evolve(SHOWN, top_k=6, logprobs=8)
     rows = torch.randn(3, 5003, generator=torch.Generator().manual_seed(1)).bfloat16()
     title = f"rows that are not aligned, top-k {params.top_k} in some of ten blocks"

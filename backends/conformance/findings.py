@@ -1,6 +1,6 @@
-"""What was found when answers were held against the oracle: of one case, of many, and of a run.
+"""The outcome of comparing answers with the oracle: for one case, for many, and for a whole run.
 
-A run's record is JSON: enough to judge it later, and to go on where it stopped.
+A run's record is JSON. It suffices to judge the run later, and to continue where it stopped.
 """
 
 import json
@@ -21,10 +21,10 @@ from ...core.errors import InvalidInputError
 from .oracle.law import TOLERANCE
 
 MOST_NEAR_TIES = 1e-5
-"""The share of decisions that rounding may turn."""
+"""The largest share of decisions that rounding may change."""
 
 FREE_NEAR_TIES = 3
-"""How many a run may have that is too short to tell a rate."""
+"""How many a run may have if it is too short for a rate."""
 
 LOGPROB_ORDER = "logprob order"
 CONFORMANT = "conformant"
@@ -38,15 +38,15 @@ class Difference:
     """One place where a backend and the oracle disagree.
 
     Attributes:
-        request: which one of the batch; -1 for all of it.
-        row: which place of its output.
+        request: its index in the batch; -1 for the whole batch.
+        row: the place in its output.
         decision: what was decided there.
         expected: the oracle's answer.
-        got: the backend's.
-        margin: the relative distance of what was compared, in float64; infinite if none explains
-            the difference.
-        excused: whether rounding explains it; by the margin unless something else is given.
-        shown_by: the case or the corner.
+        got: the backend's answer.
+        margin: the relative distance of the compared values, in float64; infinite if no distance
+            explains the difference.
+        excused: whether rounding explains it; decided by the margin unless given.
+        shown_by: the case or corner that shows it.
     """
 
     request: int
@@ -69,14 +69,14 @@ class Difference:
 
 @frozen
 class Findings:
-    """What comparing with the oracle gave, of one call or of many batches.
+    """The result of comparing one call, or many batches, with the oracle.
 
     Attributes:
         num_batches: compared cases and corners.
         num_unsupported: those whose policy the backend lacks.
         num_requests: compared requests.
         num_decisions: tests of draft tokens and levels of races, on the requests' paths.
-        differences: where the two disagree, excused ones included.
+        differences: where backend and oracle disagree, excused ones included.
     """
 
     num_batches: int = 0
@@ -86,12 +86,12 @@ class Findings:
     differences: tuple[Difference, ...] = ()
 
     def __add__(self, other: "Findings") -> "Findings":
-        """Both."""
+        """The sum of both."""
         mine, theirs = (astuple(each, recurse=False) for each in (self, other))
         return Findings(*map(add, mine, theirs))
 
     def shown_by(self, name: str) -> "Findings":
-        """The same, with the name of what shows it."""
+        """These findings, each difference with the name of the case or corner that shows it."""
         named = tuple(evolve(difference, shown_by=name) for difference in self.differences)
         return evolve(self, differences=named)
 
@@ -112,12 +112,12 @@ class Findings:
 
     @property
     def num_turned(self) -> int:
-        """Decisions that rounding turned; the order of logprobs is none."""
+        """How many decisions rounding changed; the order of logprobs is not a decision."""
         return self.near_ties.total() - self.near_ties[LOGPROB_ORDER]
 
     @property
     def near_tie_rate(self) -> float:
-        """Turned decisions per decision."""
+        """The share of decisions that rounding changed."""
         return self.num_turned / max(self.num_decisions, 1)
 
     @property
@@ -128,11 +128,11 @@ class Findings:
 
 
 Found = tuple[Findings, ...]
-"""Of one backend; of two, each one's and that of what lies between the two."""
+"""The findings of one backend; or those of each of two, and of comparing the two."""
 
 
 def added(some: Sequence[Findings], more: Sequence[Findings]) -> Found:
-    """Both, place by place."""
+    """Add findings place by place."""
     return tuple(one + other for one, other in zip(some, more, strict=True))
 
 
@@ -155,11 +155,11 @@ class Record:
 
     Attributes:
         backends: one name or two.
-        found: of one backend; of two, each one's and that of what lies between the two.
-        next_chunk: behind all chunks that were run.
-        corners_left: how many of the corners had no time.
-        machine: its kind.
-        versions: of what decides which batches a chunk has, and what is computed.
+        found: the findings of one backend; or those of each of two, and of comparing the two.
+        next_chunk: the number after the last chunk that was run.
+        corners_left: how many corners were not reached in time.
+        machine: the kind of machine.
+        versions: those of all packages that decide a chunk's batches or the results.
     """
 
     backends: tuple[str, ...]
@@ -178,17 +178,17 @@ class Record:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each of the findings is of."""
+        """What each of the findings is about."""
         return (*self.backends, *([" and ".join(self.backends)] if len(self.backends) > 1 else []))
 
     @property
     def is_conformant(self) -> bool:
-        """All corners were compared, all backends conform, and nothing between is unexplained."""
+        """All corners ran, all backends conform, and their differences are all explained."""
         return self.verdict == CONFORMANT
 
     @property
     def verdict(self) -> str:
-        """In a line; how rare near-ties must be is not asked of two backends together."""
+        """The verdict in one line; near-ties between two backends need not be rare."""
         some = self.found[-1].num_batches and not self.found[-1].unexplained
         if not some or not all(each.is_conformant for each in self.found[: len(self.backends)]):
             return "NOT conformant"
@@ -197,7 +197,7 @@ class Record:
         return CONFORMANT
 
     def including(self, number: int | None, found: Sequence[Findings]) -> "Record":
-        """One more chunk, or some corners, which have no number."""
+        """The record with one more chunk, or with some corners, which have no number."""
         sums = added(self.found, found)
         if number is not None:
             return evolve(self, found=sums, next_chunk=max(self.next_chunk, number + 1))
@@ -206,7 +206,7 @@ class Record:
 
     @property
     def page(self) -> str:
-        """The record for people."""
+        """The record as a page for people."""
         return f"On {self.machine}:\n\n{table(self.names, self.found)}"
 
     def write(self, path: Path) -> None:
@@ -221,10 +221,10 @@ class Record:
 
     @classmethod
     def read(cls, path: Path) -> "Record":
-        """What `write` wrote.
+        """Read what `write` wrote.
 
         Raises:
-            InvalidInputError: the file is missing, or something else.
+            InvalidInputError: the file is missing, or is not a record.
         """
         try:
             with path.open(encoding="utf-8") as file:

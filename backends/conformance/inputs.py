@@ -1,6 +1,6 @@
-"""From a case to requests and a layout: what the models said. Drafts are yet to be made.
+"""Turns a case into requests with logits, and a layout. Drafts are made later.
 
-Requests may be asked again in another batch, in which each must keep its answer (`varied`).
+`varied` puts requests into another batch, in which each must get the same answer.
 """
 
 from functools import partial
@@ -16,7 +16,7 @@ from .params import all_params
 from .requests import Inputs, Layout, Request
 
 Varied = tuple[Inputs, list[int | None]]
-"""The batch, and which request of the first batch each is; None for a stranger."""
+"""The batch, and for each request its index in the first batch; None for a stranger."""
 
 ALSO_OF_STRANGERS = frozenset(
     ("bad target rows", "bad draft rows", "bad ids", "greedy", "top-k", "top-p", "bias")
@@ -24,7 +24,7 @@ ALSO_OF_STRANGERS = frozenset(
 
 
 def make_inputs(case: Case) -> Inputs:
-    """What a case stands for."""
+    """Make the inputs that a case describes."""
     noise = torch.Generator().manual_seed(case.seed)
     lengths = [length + 1 for length in case.num_draft_tokens]
     rows = _target_logits(case, sum(lengths), noise)
@@ -69,7 +69,7 @@ def _draft_vocabulary(
 
 
 def _finished(case: Case, rows: Tensor, bad: str, noise: torch.Generator) -> Tensor:
-    """Mask and spoil."""
+    """Add masks and unusable rows."""
     if case.has("masked") and len(rows):
         rows = _mask(rows, noise)
     if case.has(bad):
@@ -82,7 +82,7 @@ def _target_logits(case: Case, num_rows: int, noise: torch.Generator) -> Tensor:
     """[num_rows, vocab_size] float32."""
     if case.logits != "mixed":
         return _rows(case, case.logits, num_rows, noise)
-    # Of all kinds but this one.
+    # All kinds but "mixed" itself.
     kinds = LOGITS[:-1]
     rows = [_rows(case, kinds[row % len(kinds)], 1, noise) for row in range(num_rows)]
     return torch.cat([torch.empty(0, case.vocab_size), *rows])
@@ -117,14 +117,14 @@ def target_rows(kind: str, normal: Tensor, noise: torch.Generator) -> Tensor:
 
 
 def _with_peaks(rows: Tensor, noise: torch.Generator) -> Tensor:
-    """Eight places of each row, or as many as it has, become 6 to 20 higher."""
+    """Raise eight logits of each row, or all if it has fewer, by 6 to 20."""
     places = torch.stack([_any_ids(rows, noise) for _ in range(min(8, rows.shape[1]))], dim=1)
     heights = 6 + 14 * torch.rand(places.shape, generator=noise, device=noise.device)
     return rows.scatter_add(1, places, heights)
 
 
 def _draft_logits(case: Case, target: Tensor, noise: torch.Generator) -> Tensor:
-    """The target's rows, blurred: [num_rows, vocab_size] float32."""
+    """The target's rows plus noise: [num_rows, vocab_size] float32."""
     if case.has("equal drafter"):
         return target.clone()
     blur = torch.randn(target.shape, generator=noise)
@@ -132,7 +132,7 @@ def _draft_logits(case: Case, target: Tensor, noise: torch.Generator) -> Tensor:
         blur = blur.round()
     blur = blur * (1 / 128 if case.has("close drafter") else 0.7)
     if case.logits in ("large", "huge", "mixed"):
-        # Of rows that span thousands a small blur changes nothing.
+        # Small noise changes nothing in rows that span thousands.
         return target * (1 - 0.3 * blur.clamp(-1, 1).abs())
     return target + blur
 
@@ -147,22 +147,22 @@ def _mask(logits: Tensor, noise: torch.Generator) -> Tensor:
 
 
 def _allowed_tokens(case: Case, num_rows: int, noise: torch.Generator) -> tuple[Tensor | None, ...]:
-    """A mask for each row, [vocab_size] bool, of many, few, one or no tokens; None without one."""
+    """A mask for each row: [vocab_size] bool of many, few, one or no tokens; or None."""
     if not case.has("allowed tokens"):
         return (None,) * num_rows
     shares = torch.tensor((0.0, 0.02, 0.3, 0.9, 0.98))
     chosen = shares[torch.randint(0, len(shares), (num_rows, 1), generator=noise)]
     flags = torch.rand(num_rows, case.vocab_size, generator=noise) < chosen
-    # Nearly all rows allow a token.
+    # Nearly all rows allow some token.
     some = torch.rand(num_rows, generator=noise) < 0.97
     flags[torch.arange(num_rows), _any_ids(flags, noise)] |= some
-    # Elsewhere each row has one, so that none needs to be named.
+    # In other cases every row has a mask, so that rows need not name theirs.
     absent = torch.rand(num_rows, generator=noise) < (0.2 if case.has("strides") else 0.0)
     return tuple(None if none else mask for none, mask in zip(absent.tolist(), flags, strict=True))
 
 
 def _spoil(rows: Tensor, noise: torch.Generator) -> None:
-    """Make about one row in ten unusable, in place: NaN, +inf, or nothing but -inf."""
+    """Make about one row in ten unusable, in place: by NaN, by +inf, or with only -inf."""
     ids, kinds = _any_ids(rows, noise), torch.randint(0, 30, (len(rows),), generator=noise)
     for kind, value in enumerate((torch.nan, torch.inf)):
         rows[kinds == kind, ids[kinds == kind]] = value
@@ -186,7 +186,7 @@ def _layout(case: Case, noise: torch.Generator) -> Layout:
 
 
 def varied(inputs: Inputs) -> Varied:
-    """What the case's variation makes of a batch; the same batch if there is none."""
+    """Apply the case's variation to a batch; without one, return the same batch."""
     rng = np.random.default_rng((inputs.case.seed, 2))
     count = len(inputs.requests)
     if inputs.case.variation == "in part":
@@ -210,7 +210,7 @@ def _any_layout(count: int, rng: np.random.Generator) -> Layout:
 
 
 def _among_strangers(inputs: Inputs, rng: np.random.Generator) -> Varied:
-    """Keep about half of the requests; the others become longer, different and partly broken."""
+    """Keep about half of the requests; replace the others by longer, partly broken ones."""
     case, count = inputs.case, max(len(inputs.requests), 1)
     other = evolve(
         case,

@@ -1,7 +1,7 @@
-"""What a backend returned, held against the oracle, with the near-tie rule.
+"""Compares a backend's results with the oracle's, under the near-tie rule.
 
-A difference is excused only if its decision is closer than the tolerance, and after it the backend
-must go on as the contract says from there.
+A difference is excused only if its decision is closer than the tolerance, and if the backend goes
+on from there as the contract says.
 """
 
 import math
@@ -44,7 +44,7 @@ def judge_sample(batch: SampleBatch, params: SamplingTensors, output: SampleOutp
     except InvalidInputError as error:
         return _malformed(batch.num_reqs, error)
     drawn = moved(output)
-    # A plain draw is what a strict verification without a draft emits.
+    # A plain draw equals a strict verification of an empty draft.
     verified = VerifyOutput(
         token_ids=drawn.token_ids[:, None],
         num_accepted=drawn.status.new_zeros(batch.num_reqs),
@@ -79,7 +79,7 @@ def _judge(requests: list[RequestView], policy: Policy, output: VerifyOutput) ->
 
 @frozen
 class Answer:
-    """What a backend returned for one request."""
+    """A backend's results for one request."""
 
     token_ids: list[int]
     num_accepted: int
@@ -87,7 +87,7 @@ class Answer:
 
 
 def _judge_request(oracle: RequestOracle, request: int, answer: Answer) -> list[Difference]:
-    """Everything that differs, up to the first difference that is not excused."""
+    """All differences, up to the first that is not excused."""
     found: list[Difference] = []
     for judge in (_acceptance, _accepted_tokens, _final_token, _status):
         found += judge(oracle, request, answer)
@@ -108,7 +108,7 @@ def _acceptance(oracle: RequestOracle, request: int, answer: Answer) -> Iterator
 
 
 def _may_accept(oracle: RequestOracle, count: int, tolerance: float) -> bool:
-    """Whether a relative change of p and q may make it exactly this many."""
+    """Whether a relative change of p and q could make it exactly this many."""
     total = oracle.num_draft_tokens
     possible = [oracle.verdict(row, tolerance) for row in range(total)]
     if oracle.rule.takes_last_success:
@@ -119,7 +119,7 @@ def _may_accept(oracle: RequestOracle, count: int, tolerance: float) -> bool:
 
 
 def _accepted_tokens(oracle: RequestOracle, request: int, answer: Answer) -> Iterator[Difference]:
-    """Accepted tokens are the draft's; behind the final token is padding."""
+    """Check that accepted tokens are the draft's, and that padding follows the final token."""
     count = answer.num_accepted
     emitted = count + (oracle.finals[count] is not None)
     expected = list(answer.token_ids)
@@ -145,7 +145,7 @@ def _final_token(oracle: RequestOracle, request: int, answer: Answer) -> Iterato
 
 
 def _kind(draw: Draw, law: Law, got: int) -> str:
-    """What made the difference; the row's law tells whether it is a filter's edge."""
+    """Name the decision that differs; the row's law tells whether it is a filter's edge."""
     if not 0 <= got < len(draw.law.log_p):
         return "no token at all"
     if law.doubted().any():
@@ -177,7 +177,7 @@ def _numbers(oracle: RequestOracle, request: int, output: VerifyOutput) -> Itera
 def _judge_logprobs(
     want: RowLogprobs | None, token_id: int, got: Logprobs, place: tuple[int, int]
 ) -> Iterator[Difference]:
-    """One place of an output; `want` is None where nothing was emitted."""
+    """Judge one place of an output; `want` is None where nothing was emitted."""
     emitted = float(got.emitted[place])
     ids, values = got.top_token_ids[place].tolist(), got.top[place].tolist()
     if want is None:
@@ -204,13 +204,13 @@ def _judge_order(
     if values != sorted(values, reverse=True):
         yield Difference(*place, "top logprobs", "falling ones", str(values))
         return
-    # The order of tokens without weight is open.
+    # Tokens of probability 0 may come in any order.
     listed = zip(ids, values, strict=True)
     shown = [token_id for token_id, got in listed if max(want.values[token_id], got) > -np.inf]
     certain = [token_id for token_id in shown if not want.doubted[token_id]]
     orders, swaps, num_due = want.orders, [], 0
     for order in orders:
-        # A token that a filter keeps or cuts by a hair moves all later ones by a rank.
+        # A token at a filter's very edge shifts all later ones by a rank.
         due = [token_id for token_id in order if not want.doubted[token_id]]
         if shown in (order[: len(ids)], due[: len(ids)]):
             return

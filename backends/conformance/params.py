@@ -1,7 +1,7 @@
-"""Sampling parameters of every mix, from a seeded generator.
+"""Random sampling parameters of all kinds, from a seeded generator.
 
-A batch's first request asks for all that its features name, so features alone decide which kernels
-a batch takes.
+A batch's first request uses all features of its case, so the features alone decide which kernels a
+batch needs.
 """
 
 import math
@@ -31,7 +31,7 @@ def all_params(case: Case) -> tuple[SamplingParams, ...]:
 
 @frozen
 class _Choice:
-    """One request's, as the case's features allow."""
+    """Chooses one request's parameters, as the case's features allow."""
 
     case: Case
     rng: np.random.Generator
@@ -45,7 +45,7 @@ class _Choice:
             seed=int(self.rng.integers(0, 2**64, dtype=np.uint64)),
             draft=self._recipe() if self.case.has("draft recipe") else None,
             logit_bias=self._bias() if self._asks("bias") else {},
-            # 1 would be no penalty, which the first request must have.
+            # 1 would be no penalty, and the first request must have one.
             repetition_penalty=self._any(REPETITIONS[self.is_first :], ENDS) if adjusts else 1.0,
             presence_penalty=self._any((-0.5, 0.0, 0.71), BOTH_ENDS) if adjusts else 0.0,
             frequency_penalty=self._any((-0.3, 0.0, 0.25), BOTH_ENDS) if adjusts else 0.0,
@@ -70,7 +70,7 @@ class _Choice:
         return float(self.rng.uniform(0.2, 2.5)) if self.case.has("temperature") else 1.0
 
     def _bias(self) -> dict[int, float]:
-        # Ids beyond the vocabulary are nobody's.
+        # Ids beyond the vocabulary must have no effect.
         ids = self.rng.integers(0, self.case.vocab_size + 1, size=self.rng.integers(1, 6))
         return {token_id: self._one_bias() for token_id in ids.tolist()}
 
@@ -83,7 +83,7 @@ class _Choice:
         return one_of(self.rng, extreme if self._is_extreme() else usual)
 
     def _logprobs(self) -> int:
-        # The widest decides the shape of all.
+        # The request with most entries decides the shape for all.
         return min(20 if self.is_first else one_of(self.rng, (0, 1, 4, 20)), self.case.vocab_size)
 
     def _is_extreme(self) -> bool:

@@ -11,7 +11,7 @@ FOUND = pytest.StashKey[list[Findings]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What to test, where, and how much."""
+    """Add the options: what to test, where, and how much."""
     group = parser.getgroup("conformance of an acceptor backend")
     group.addoption("--backend", help="registered name or package.module:Class")
     group.addoption("--device", help="where it runs (default: cpu, or cuda if it needs one)")
@@ -44,12 +44,12 @@ def sampler(pytestconfig: pytest.Config) -> Sampler:
 
 @pytest.fixture(scope="session")
 def device(pytestconfig: pytest.Config) -> torch.device:
-    """Where it runs."""
+    """The device it runs on."""
     wanted = pytestconfig.getoption("--device")
     return torch.device(device_for(str(pytestconfig.getoption("--backend")), wanted))
 
 
 @pytest.fixture
 def found(pytestconfig: pytest.Config) -> list[Findings]:
-    """What all tests found; each adds to it."""
+    """The findings of all tests together; each test adds its own."""
     return pytestconfig.stash.setdefault(FOUND, [])

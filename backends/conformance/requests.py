@@ -1,6 +1,6 @@
-"""A case's requests, and batches of them in any layout.
+"""A case's requests, and batches of them in any memory layout.
 
-What a request is does not depend on where it lies: tests lay the same requests out in several ways.
+A request does not depend on its place in memory: tests lay the same requests out in several ways.
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ class Request:
     """All that belongs to one request.
 
     Attributes:
-        params: with a seed.
+        params: sampling parameters, with a seed.
         target_logits: [K + 1, V].
         draft_logits: [K, draft V]; unused where drafts are one-hot.
-        draft_token_ids: K ids, bad ones too.
-        position: that the first row decides.
-        in_prompt: [V] bool, what the repetition penalty counts; None for an empty prompt.
-        output_counts: [V] int32, what penalties count; None for an empty output.
+        draft_token_ids: K ids, bad ones included.
+        position: the position that the first row decides.
+        in_prompt: [V] bool, the prompt's tokens; None for an empty prompt.
+        output_counts: [V] int32, the output's tokens; None for an empty output.
         allowed: the mask of each row, [V] bool, or None for a row without one.
     """
 
@@ -52,14 +52,14 @@ class Request:
 
 @frozen(kw_only=True)
 class Layout:
-    """Where requests lie in memory, which must not matter.
+    """The places of requests in memory, which must not matter.
 
     Attributes:
-        slots: of each request; None for slot i, with no slot_ids.
-        spare_slots: behind the last one in use; they hold NaN, as all slots without a request.
+        slots: the slot of each request; None for slot i, without slot_ids.
+        spare_slots: slots after the last one in use; they hold NaN, like all slots without request.
         spare_drafts: columns of draft ids, and rows of each slot, that no request uses.
-        spare_rows: rows of target logits behind the last request's.
-        gap: numbers between one row of logits and the next. With one, positions, slots and row
+        spare_rows: rows of target logits after the last request's.
+        gap: unused numbers between rows of logits. If there are any, positions, slots and row
             starts have gaps, too, and rows of logits name their masks.
     """
 
@@ -72,10 +72,10 @@ class Layout:
 
 @frozen(eq=False)
 class Inputs:
-    """Requests as batches; what belongs to nobody is NaN in logits and -1 in ids.
+    """Makes batches of requests; unused logits are NaN, and unused ids -1.
 
     Attributes:
-        case: says what they share: V, dtypes, policy, whether drafts are one-hot or tokens counted.
+        case: what they share: V, dtypes, policy, whether drafts are one-hot or tokens counted.
         requests: in the batch's order.
         draft_to_target: [draft V] int64, or None for the same ids.
     """
@@ -87,11 +87,11 @@ class Inputs:
 
     @property
     def params(self) -> list[SamplingParams]:
-        """Each request's."""
+        """The parameters of each request."""
         return [request.params for request in self.requests]
 
     def params_by_slot(self) -> SamplingTensors:
-        """Each request's, in its slot if requests have slots; the slots between hold others."""
+        """The parameters by slot, if requests have slots; unused slots hold other parameters."""
         slots = self.layout.slots
         if not slots:
             return SamplingTensors.stack(self.params)
@@ -101,7 +101,7 @@ class Inputs:
         return evolve(SamplingTensors.stack(entries), slot_ids=torch.tensor(slots))
 
     def verify_batch(self) -> VerifyBatch:
-        """What is to be verified."""
+        """The batch to verify."""
         lengths = [request.num_draft_tokens for request in self.requests]
         width = max(lengths, default=0) + self.layout.spare_drafts
         starts = [0, *accumulate(length + 1 for length in lengths)]
@@ -141,7 +141,7 @@ class Inputs:
         )
 
     def draft_batch(self, place: int) -> SampleBatch:
-        """The draft's draw at a place of all requests; a row behind a request's draft is NaN."""
+        """The draft's draw at one place of all requests; a row after a request's draft is NaN."""
         logits = self._rows((len(self.requests), self._draft_vocab_size), self.case.draft_dtype)
         for row, request in zip(logits, self.requests, strict=True):
             if place <= request.num_draft_tokens:
@@ -157,7 +157,7 @@ class Inputs:
         )
 
     def with_drafts(self, rows: Sequence[Sequence[int]]) -> "Inputs":
-        """Drafts in place of those that there are; damaged if the case wants it."""
+        """Replace the drafts, damaged if the case asks for it."""
         rng = np.random.default_rng((self.case.seed, 5))
         drafted = []
         for request, row in zip(self.requests, rows, strict=True):
@@ -166,7 +166,7 @@ class Inputs:
         return evolve(self, requests=tuple(drafted))
 
     def with_arbitrary_drafts(self) -> "Inputs":
-        """Drafts that nobody drew: half of them the target's most likely tokens."""
+        """Use drafts that no model drew: half of their tokens are the target's most likely."""
         rng = np.random.default_rng((self.case.seed, 4))
         likely = (request.target_logits[:-1].argmax(-1).tolist() for request in self.requests)
         ids = self.case.vocab_size
@@ -179,7 +179,7 @@ class Inputs:
         bad_ids = (-1, -1, -1, -2, vocab_size, vocab_size + 7, -(2**31), 2**31 - 1)
         if self.case.has("bad ids") and rng.random() < 0.1:
             return int(rng.choice(bad_ids))
-        # A draw that failed.
+        # The draw failed.
         return int(rng.integers(vocab_size)) if token_id == PADDING_TOKEN_ID else token_id
 
     @property
@@ -194,14 +194,14 @@ class Inputs:
         return slots, max(slots, default=-1) + 1 + self.layout.spare_slots
 
     def _integers(self, values: Sequence[int]) -> Tensor:
-        """A tensor of them; zeros in between."""
+        """A tensor of integers, with zeros in the gaps."""
         id_dtype = getattr(torch, self.case.id_dtype)
         wide = torch.zeros(len(values), 1 + bool(self.layout.gap), dtype=id_dtype)
         wide[:, 0] = torch.tensor(values, dtype=id_dtype)
         return wide[:, 0]
 
     def _token_counts(self) -> TokenCounts:
-        """What penalties count in every slot; slots without a request count nonsense."""
+        """The token counts of every slot; slots without a request hold arbitrary counts."""
         slots, num_slots = self._slots()
         counts = TokenCounts.empty(num_slots, self.case.vocab_size)
         counts.output_counts.fill_(99)
@@ -214,7 +214,7 @@ class Inputs:
         return counts
 
     def _masks(self, masks: list[Tensor | None], num_rows: int) -> dict[str, Any]:
-        """The masks of rows as batches take them; a row of nobody is allowed nothing."""
+        """The masks of rows in a batch's format; a spare row allows no token."""
         if not self.case.has("allowed tokens"):
             return {}
         nothing = torch.zeros(self.case.vocab_size, dtype=torch.bool)
@@ -227,7 +227,7 @@ class Inputs:
         return {"allowed_tokens": words, "allowed_rows": self._integers(rows)}
 
     def _words(self, masks: list[Tensor]) -> Tensor:
-        """Masks with a gap behind each; bits behind the vocabulary are set."""
+        """Masks with a gap after each; bits beyond the vocabulary are set."""
         behind = -self.case.vocab_size % WORD_BITS
         flags = torch.stack([torch.nn.functional.pad(m, (0, behind), value=True) for m in masks])
         words = pack_allowed(flags)

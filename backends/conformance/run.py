@@ -1,4 +1,4 @@
-"""One case after another, on one backend or on two: drawn, drafted, verified, and compared.
+"""Runs a case on one backend or two: draws, drafts, verifies and compares.
 
 It also finds the smallest case that fails.
 """
@@ -27,7 +27,7 @@ PLAIN = Case()
 BatchOf = Callable[[Inputs], VerifyBatch | SampleBatch]
 
 NUMBERS, NUMBERS_TOLERANCE = ("logprobs.emitted", "total_variation"), 1e-4
-"""Logprobs and total variations, [num_reqs, any], whose sums may run in another order."""
+"""Logprobs and total variations, [num_reqs, any]; their sums may run in another order."""
 
 
 @define
@@ -36,7 +36,7 @@ class Check:
 
     Attributes:
         case: what to check.
-        inputs: its requests, before drafts are made.
+        inputs: the case's requests, before drafts are made.
     """
 
     case: Case
@@ -62,8 +62,8 @@ class Check:
 
 
 def _must_be_drawn(case: Case) -> bool:
-    # Where both models are certain of one token, a rejection is impossible, unless the draft was
-    # arbitrary: then p - q is nothing but rounding, and there is no right answer.
+    # Where both models are certain of one token, only an arbitrary draft can be rejected: then
+    # p - q is nothing but rounding, and there is no right answer.
     certain = case.logits in ("sharp", "large", "huge", "mixed") or case.has("extremes")
     # The same holds where the models differ in little but the mask.
     close = case.has("equal drafter") or case.has("close drafter")
@@ -72,7 +72,7 @@ def _must_be_drawn(case: Case) -> bool:
 
 
 def check_call(inputs: Inputs, batch_of: BatchOf, backend: Watched) -> Tensor:
-    """The tokens that a call gives, compared with the oracle and perhaps with a variation's."""
+    """Call the backend, compare with the oracle and perhaps a variation, and return the tokens."""
     policy, variation = inputs.case.policy, inputs.case.variation
     batch, params = batch_of(inputs), SamplingTensors.stack(inputs.params)
     output: Any = backend.call(batch, params, policy)
@@ -80,7 +80,7 @@ def check_call(inputs: Inputs, batch_of: BatchOf, backend: Watched) -> Tensor:
         found = judge_verify(batch, params, policy, output)
     else:
         found = judge_sample(batch, params, output)
-    # What is of no request tells of shapes and dtypes, without which no value can be looked at.
+    # Differences of no single request concern shapes and dtypes: then values cannot be compared.
     is_well_formed = all(difference.request >= 0 for difference in found.differences)
     if variation != "none" and is_well_formed:
         other, origins = varied(inputs)
@@ -93,20 +93,20 @@ def check_call(inputs: Inputs, batch_of: BatchOf, backend: Watched) -> Tensor:
 
 
 def run_case(case: Case, sampler: Sampler, device: torch.device) -> Findings:
-    """What a case shows; a crash is a difference, a policy that the backend lacks is counted."""
+    """Run a case. A crash is a difference; a policy that the backend lacks is counted."""
     return run_all(Check(case), [Watched(sampler, device)])[0].shown_by(case.to_json())
 
 
 def run_all(
     check: Callable[[Watched], object], backends: Sequence[Watched]
 ) -> tuple[Findings, ...]:
-    """What a check shows of one backend, or of two and then of what lies between the two."""
+    """The findings of each backend and, if there are two, of comparing them with each other."""
     found = tuple(_guarded(check, backend) for backend in backends)
     if len(backends) == 1:
         return found
     if any(each.num_unsupported for each in found):
         return (*found, Findings(num_unsupported=1))
-    # The same requests and decisions as the first one's.
+    # The numbers of requests and decisions are the first backend's.
     return (*found, evolve(found[0], differences=tuple(between(*backends))))
 
 
@@ -133,7 +133,7 @@ def smallest_failure(case: Case, sampler: Sampler, device: torch.device) -> Case
 
 
 def simpler_than(case: Case) -> Iterator[Case]:
-    """Cases with a little less than this one, the greatest steps first."""
+    """Cases that are a little simpler than this one, the largest steps first."""
     lengths = case.num_draft_tokens
     parts = [lengths[: len(lengths) // 2], lengths[len(lengths) // 2 :]]
     parts += [lengths[:place] + lengths[place + 1 :] for place in range(len(lengths))]
@@ -155,12 +155,12 @@ def simpler_than(case: Case) -> Iterator[Case]:
 
 
 def between(first: Watched, second: Watched) -> Iterator[Difference]:
-    """Every request that got two answers in some call; excused if near-ties alone explain it.
+    """Every request that got different answers in some call; excused if near-ties explain it.
 
-    What excuses is the oracle's judgement of both: neither backend is an excuse for the other.
+    Only the oracle's judgement of both excuses a difference, never the other backend's answer.
 
     Args:
-        first, second: with what the two answered, in the same order, and what the oracle says.
+        first, second: both backends after the same calls, with the oracle's findings.
     """
     judged = (*first.findings.differences, *second.findings.differences)
     if len(first.outputs) != len(second.outputs):
@@ -169,7 +169,7 @@ def between(first: Watched, second: Watched) -> Iterator[Difference]:
     for mine, theirs in zip(first.outputs, second.outputs, strict=False):
         for request, (one, other) in enumerate(zip(_answers(mine), _answers(theirs), strict=True)):
             if one != other:
-                # What is of no request is of all.
+                # A finding about no single request concerns all of them.
                 causes = [cause for cause in judged if cause.request in (-1, request)]
                 yield Difference(
                     request,
@@ -185,13 +185,13 @@ def between(first: Watched, second: Watched) -> Iterator[Difference]:
 def in_another_batch(
     output: Output, again: Output, origins: Sequence[int | None], name: str
 ) -> Iterator[Difference]:
-    """Every request that got another answer; there are no near-ties between runs of one backend.
+    """Every request that got another answer; no near-tie excuses a backend's second run.
 
     Args:
-        output: of the first batch.
-        again: of the other one.
-        origins: which request of the first batch each of the other is; None for a stranger.
-        name: what the other batch is.
+        output: the first batch's.
+        again: the other batch's.
+        origins: for each request of the other batch, its index in the first; None for a stranger.
+        name: the variation that the other batch is.
     """
     before, after = _answers(output), _answers(again)
     mine, theirs = dict(named_tensors(output)), dict(named_tensors(again))
@@ -210,9 +210,10 @@ def in_another_batch(
 
 
 def _answers(output: Output) -> list[tuple[object, ...]]:
-    """Request by request: tokens, status, how many were accepted.
+    """For each request: its tokens, its status and how many were accepted.
 
-    Tokens that are equally likely have no order, and the oracle judges each list by itself.
+    Lists of most likely tokens are left out: equally likely ones have no order, and the oracle
+    judges each list alone.
     """
     columns = [[*map(_without_padding, output.token_ids)], output.status.tolist()]
     if isinstance(output, VerifyOutput):
@@ -221,7 +222,7 @@ def _answers(output: Output) -> list[tuple[object, ...]]:
 
 
 def _without_padding(token_ids: Tensor) -> list[int]:
-    """Up to the last token, or a draw's only number."""
+    """Drop the padding after the last token, but keep at least one number."""
     numbers: list[int] = token_ids.reshape(-1).tolist()
     while len(numbers) > 1 and numbers[-1] == -1:
         numbers.pop()

@@ -56,7 +56,7 @@ def test_corner(name: str, sampler: Sampler, device: torch.device, found: list[F
 def test_more_than_2_to_the_31_logits(
     far: str, sampler: Sampler, device: torch.device, found: list[Findings]
 ) -> None:
-    """A host gives pages only to what is written, so far rows cost hardly any memory."""
+    """A host allocates pages only when they are written, so rows far apart cost little memory."""
     target = rows_of(4, 2**30 if far == "target rows" else 1000, device)
     draft = rows_of(4, 2**30 if far == "draft slots" else 1000, device)
     batch = VerifyBatch(
@@ -88,7 +88,7 @@ def rows_of(count: int, stride: int, device: torch.device) -> Tensor:
 def test_wrong_parameters_are_refused_unread(
     num_reqs: int, wanted: dict[str, Any], on: str, sampler: Sampler, device: torch.device
 ) -> None:
-    # Tensors on meta have no values: whoever looks at one fails in another way.
+    # Tensors on meta have no values: reading one raises another error.
     device = torch.device("meta") if on == "meta" else device
     params = SamplingTensors.stack([SamplingParams(seed=1, **wanted)] * num_reqs, device)
     with pytest.raises(InvalidInputError):

@@ -1,6 +1,6 @@
-"""min-p, top-k and top-p by brute force, and which tokens they may keep or cut by a hair.
+"""min-p, top-k and top-p by brute force, and which tokens lie so close to an edge that both may be.
 
-Answers, those of policies too, are told with what a relative change of the inputs may make of them.
+Every answer, a policy's too, includes those that a small relative change of the inputs can give.
 """
 
 import math
@@ -19,11 +19,11 @@ Interval = tuple[float, float]
 
 @frozen(eq=False)
 class Possible:
-    """Which answers there may be: flags, or arrays of them over the vocabulary.
+    """The possible answers to a question: flags, or arrays of flags over the vocabulary.
 
     Attributes:
-        accept: whether it may be yes.
-        reject: whether it may be no.
+        accept: whether the answer may be yes.
+        reject: whether the answer may be no.
     """
 
     accept: Any
@@ -31,16 +31,16 @@ class Possible:
 
     @classmethod
     def of(cls, exact: Any, doubted: Any = False) -> "Possible":
-        """An answer in float64, and where the other one may be given, too."""
+        """From an answer in float64, and where the opposite answer is possible, too."""
         return cls(exact | doubted, np.logical_not(exact) | doubted)
 
     @property
     def doubted(self) -> Any:
-        """Whether either answer may be given."""
+        """Whether both answers are possible."""
         return self.accept & self.reject
 
     def __getitem__(self, token_id: int) -> "Possible":
-        """That on one token of the vocabulary."""
+        """The answer for one token of the vocabulary."""
         return Possible(self.accept[token_id], self.reject[token_id])
 
     def __or__(self, other: "Possible") -> "Possible":
@@ -53,7 +53,7 @@ class Possible:
 
 
 def below(value: float, threshold: Interval, tolerance: float) -> Possible:
-    """Whether a value is below a threshold that is inside bounds; all are logarithms."""
+    """Whether a value is below a threshold that is known within bounds; all are logarithms."""
     low, high = threshold
     return Possible(value - tolerance / 2 < high, value + tolerance / 2 >= low)
 
@@ -63,11 +63,12 @@ def supported(
 ) -> Possible:
     """Which tokens survive all filters: [V].
 
-    Logits are exact in float32, and so is their order: only masses and min-p's edge leave a doubt.
+    Logits are exact in float32, and so is their order: only masses and min-p's edge are uncertain.
 
     Args:
-        logits, scaled: [V], and what a temperature makes of them, in relation to the largest.
-        slack: [V], to within what the scaled ones are known.
+        logits: [V].
+        scaled: [V], logits minus the largest, divided by the temperature.
+        slack: [V], the uncertainty of `scaled`.
     """
     exact = scaled > -np.inf
     may = Possible.of(exact)
@@ -86,24 +87,24 @@ def supported(
         edge, near = _top_p(*of_kept, recipe.top_p, uncertain)
         keep = logits >= edge
         exact, may = exact & keep, may & Possible.of(keep, np.isin(logits, near))
-    # Without a change there is no doubt.
+    # At tolerance 0 nothing is in doubt.
     return may if tolerance else Possible.of(exact)
 
 
 def _top_p(
     logits: Floats, scaled: Floats, slack: Floats, top_p: float, uncertain: float
 ) -> tuple[float, Floats]:
-    """Of kept tokens: the least logit that top-p keeps, and those that rounding may keep or cut."""
+    """The least logit that top-p keeps, and the logits that rounding may keep or cut."""
     masses = np.exp(scaled)
     total = masses.sum()
     falling, place = np.unique(-logits, return_inverse=True)
     above = np.concatenate(([0.0], np.cumsum(np.bincount(place, weights=masses))[:-1])) / total
     edge, mass = -float(falling[above < top_p].max()), total * top_p
     if ((masses == 0) | (masses == 1)).all() and mass == np.float32(mass):
-        # Masses are whole numbers, which float32 adds up and compares exactly.
+        # Masses are whole numbers, which float32 adds and compares exactly.
         return edge, falling[:0]
     uncertain += 2 * float(masses @ slack) / float(total)
     close = abs(above - top_p) <= uncertain * top_p
-    # Nothing lies above the largest.
+    # The largest is always kept.
     close[0] = False
     return edge, -falling[close]

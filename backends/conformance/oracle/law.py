@@ -1,4 +1,4 @@
-"""What a row of logits says: its law and logprobs, exactly, and what float32 may make of them."""
+"""The exact law and logprobs of a row of logits, and how far float32 may move them."""
 
 import math
 from bisect import bisect_left
@@ -14,17 +14,17 @@ from ....core.sampling_params import Recipe
 from .filters import Flags, Floats, Interval, supported
 
 TOLERANCE = 1e-5
-"""Up to this margin a decision is a near-tie: float32 may decide it otherwise."""
+"""Up to this margin a decision is a near-tie: float32 may decide it differently."""
 
 MARGINS = np.geomspace(1e-17, 0.5, 4096)
-"""Those that are told apart."""
+"""The margins that are distinguished."""
 
 
 def margin_of(may_turn: Callable[[float], bool]) -> float:
-    """The smallest relative change at which something may turn; infinite if none does.
+    """The smallest relative change that may turn a decision; infinite if none does.
 
     Args:
-        may_turn: whether a change up to so much may turn it; once true, true for more.
+        may_turn: whether a change of at most this much may turn it; must be monotonic.
     """
     return float([*MARGINS, math.inf][bisect_left(MARGINS, 1, key=may_turn)])
 
@@ -34,12 +34,12 @@ LEAST = np.finfo(np.float64).min / 2
 
 Integers = NDArray[np.int64]
 ROUNDING = 2.0**-21 / TOLERANCE
-"""What a few roundings to float32 may do to a scaled logit, relative to it and to the tolerance."""
+"""How far a few float32 roundings move a scaled logit, relative to it and to the tolerance."""
 
 
 @frozen(eq=False)
 class Bounds:
-    """Logarithms of the least and the most that each token's weight can be."""
+    """Logarithms of the smallest and the largest weight that each token can have."""
 
     low: Floats
     high: Floats
@@ -51,11 +51,11 @@ def _kept(bounds: Callable[[float], Bounds]) -> Callable[[float], Bounds]:
 
 @frozen(eq=False)
 class Law:
-    """Logarithms of weights; what rounding may make of them is computed when it is asked for.
+    """Logarithms of weights, with bounds on what rounding may make of them.
 
     Attributes:
-        bounds: the least and the most after a relative change of all inputs by so much; the exact
-            law at 0.
+        bounds: the bounds for a relative change of all inputs by the given amount; the exact law
+            at 0. Computed on demand.
     """
 
     bounds: Callable[[float], Bounds] = field(converter=_kept)
@@ -66,19 +66,19 @@ class Law:
         return self.bounds(0.0).high
 
     def doubted(self, tolerance: float = TOLERANCE) -> Flags:
-        """The tokens that may have a weight or none after a relative change: [V]."""
+        """The tokens whose weight may be zero or not after a relative change: [V]."""
         bounds = self.bounds(tolerance)
         doubted: Flags = (bounds.low == -np.inf) & (bounds.high > -np.inf)
         return doubted
 
     def doubted_mass(self, tolerance: float = TOLERANCE) -> float:
-        """The most that they can weigh."""
+        """The largest mass that doubted tokens can have together."""
         return float(np.exp(self.bounds(tolerance).high[self.doubted(tolerance)]).sum())
 
 
 @frozen(eq=False)
 class Adjustments:
-    """What one request adds to its logits before anything else."""
+    """The bias and penalties of one request."""
 
     bias: Mapping[int, float] = field(factory=dict)
     repetition: float = 1.0
@@ -87,13 +87,13 @@ class Adjustments:
 
 
 def is_usable(logits: Floats) -> bool:
-    """No NaN, no +inf, and not only -inf."""
+    """Whether a row has no NaN, no +inf, and not only -inf."""
     return not np.isnan(logits).any() and bool(np.isfinite(logits.max()))
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def adjust(raw: Floats, wanted: Adjustments, in_prompt: Flags, counts: Integers) -> Floats:
-    """Bias first, then the penalties for tokens seen in the prompt and counted in the output.
+    """Apply the bias, then the penalties for tokens in the prompt and the output.
 
     Each operation is rounded to float32, which makes adjusted logits exact everywhere.
     """
@@ -110,7 +110,7 @@ def adjust(raw: Floats, wanted: Adjustments, in_prompt: Flags, counts: Integers)
 
 
 def forbid(logits: Floats, allowed: Flags | None) -> Floats:
-    """Only what a mask allows is left, and what makes a row unusable wherever it is."""
+    """Set forbidden logits to -inf, except NaN and +inf: these make a row unusable anywhere."""
     if allowed is None:
         return logits
     return np.where(allowed | np.isnan(logits) | (logits == np.inf), logits, -np.inf)
@@ -118,7 +118,7 @@ def forbid(logits: Floats, allowed: Flags | None) -> Floats:
 
 @np.errstate(over="ignore", invalid="ignore")
 def relative(logits: Floats) -> Floats:
-    """To the largest one; -inf where the difference overflows float32."""
+    """Logits minus the largest one; -inf where the difference overflows float32."""
     narrow = logits.astype(np.float32) - np.float32(logits.max())
     return np.where(narrow == -np.inf, -np.inf, logits - logits.max())
 
@@ -150,14 +150,14 @@ def log_sum(log_weights: Floats) -> float:
 
 
 def one_hot(token_id: int, vocab_size: int) -> Law:
-    """Certainty, with nothing to round."""
+    """The law that is certain of one token; rounding cannot change it."""
     log_p = np.full(vocab_size, -np.inf)
     log_p[token_id] = 0.0
     return Law(lambda _: Bounds(log_p, log_p))
 
 
 def place(law: Law, token_ids: Integers, vocab_size: int) -> Law:
-    """The same law over other ids: entry i belongs to token_ids[i], and is lost outside."""
+    """The same law over other ids: entry i moves to token_ids[i]; ids out of range are dropped."""
     inside = token_ids < vocab_size
 
     def placed(values: Floats) -> Floats:
@@ -189,8 +189,8 @@ class RowLogprobs:
 
     Attributes:
         values: [V].
-        doubted: [V], tokens that a filter may keep or cut by a hair.
-        logits: [V], what they were made of.
+        doubted: [V], tokens so close to a filter's edge that it may keep or cut them.
+        logits: [V], the logits that the values were computed from.
     """
 
     values: Floats
@@ -199,7 +199,7 @@ class RowLogprobs:
 
     @classmethod
     def of(cls, raw: Floats, logits: Floats, recipe: Recipe, *, processed: bool) -> "RowLogprobs":
-        """In the request's mode; at temperature 0 the processed law is that of adjusted logits."""
+        """Logprobs in the request's mode; at temperature 0 "processed" means adjusted logits."""
         logits = logits if processed else raw
         recipe = Recipe() if recipe.is_greedy or not processed else recipe
         law = law_of(logits, recipe)
@@ -208,29 +208,28 @@ class RowLogprobs:
 
     @property
     def orders(self) -> list[list[int]]:
-        """Ids of tokens that have weight, most likely first.
+        """Both possible orders of the tokens that have weight, most likely first.
 
-        Among equals the lowest comes first, or else the larger logit, which weighs the same in
-        float.
+        Among equal values one puts the lowest id first; the other puts the larger logit first.
         """
         orders = np.argsort(-self.values, kind="stable"), np.lexsort((-self.logits, -self.values))
         return [order[self.values[order] > -np.inf].tolist() for order in orders]
 
     def is_close(self, token_id: int, value: float) -> bool:
-        """Whether a float32 logprob of a token may be this one."""
+        """Whether this is an acceptable float32 logprob of a token."""
         with np.errstate(over="ignore"):
             expected = float(np.float32(self.values[token_id]))
         return value == expected or abs(value - expected) <= self.tolerance(token_id)
 
     def gap(self, token_id: int, other: int) -> float:
-        """How far apart two are, in nats; infinite where a filter may keep one of two it cuts."""
+        """The distance of two logprobs in nats; infinite if a filter cuts both but may keep one."""
         values = self.values[[token_id, other]]
         if (values == -np.inf).all():
             return float("inf") if self.doubted[[token_id, other]].any() else 0.0
         return abs(float(values[0] - values[1]))
 
     def tolerance(self, token_id: int) -> float:
-        """How far off a float32 logprob may be."""
+        """The largest acceptable error of a float32 logprob."""
         value = self.values[token_id]
         if self.doubted.any():
             return float("inf")

@@ -1,8 +1,8 @@
-"""Every policy once more, from the text of the contract: one row of `RULES` each.
+"""Every policy a second time, written from the text of the contract: one row of `RULES` each.
 
-It reads the parameters of `acceptor.core.policies` and calls none of their methods. What is left
-for the recovered token is max(scale p - q, 0); block verification also tests each draft token,
-together with those before it, by what is left.
+It reads the parameters of policies in `acceptor.core.policies` and calls none of their methods. The
+recovered token is drawn from the residual max(scale p - q, 0); block verification also uses its
+mass to test each draft token together with those before it.
 """
 
 import math
@@ -35,7 +35,7 @@ def residual(
 ) -> Law:
     """The law that a rejection at a row draws from, not normalised; the scale is a logarithm.
 
-    If no mass is left it is p without the rejected token, and p itself only if that is nothing too.
+    If no mass is left, it is p without the rejected token; if that has no mass either, p itself.
     """
     p, q = view.target_laws[row], view.draft_laws[row]
 
@@ -47,7 +47,7 @@ def residual(
         instead[view.drafts[row]] = -np.inf
         instead = instead if instead.max() > -np.inf else p.bounds(tolerance).high
         high = np.maximum(left.high, instead)
-        # In exact arithmetic it is one or the other.
+        # At tolerance 0 exactly one of the two applies.
         exact = left.high if left.high.max() > -np.inf else instead
         return Bounds(left.low, high) if tolerance else Bounds(exact, exact)
 
@@ -55,7 +55,7 @@ def residual(
 
 
 def difference(p: Law, q: Law, scale: Interval, tolerance: float) -> Bounds:
-    """log(scale p - q), -inf where that is not positive."""
+    """log(scale p - q), -inf where the difference is not positive."""
     of_p, of_q = p.bounds(tolerance), q.bounds(tolerance)
     least, most = scale
     return Bounds(
@@ -106,24 +106,24 @@ def _share_left(left: Floats, log_product: float) -> float:
 
 
 SMALLEST_FLOAT32 = 2.0**-126
-"""Below this a probability may be 0 in a backend."""
+"""A backend may round a probability below this to 0."""
 
 
 def entropy(law: Law) -> float:
-    """In nats."""
+    """The entropy of a law in nats."""
     log_p = np.where(law.log_p > -np.inf, law.log_p, 0.0)
     return -float((np.exp(law.log_p) * log_p).sum())
 
 
 def entropy_width(law: Law, tolerance: float) -> float:
-    """How far it may move; a token in doubt is worth about its own share of it."""
+    """How far rounding may move the entropy; a doubted token contributes about its own share."""
     width = 2 * tolerance * max(1.0, entropy(law))
     doubted = law.doubted_mass(tolerance)
     return width + (doubted * (2 + abs(math.log(doubted)) + entropy(law)) if doubted else 0.0)
 
 
 def _typical_tokens(view: RequestView, policy: Typical, row: int, tolerance: float) -> Possible:
-    """p > min(epsilon, delta exp(-H))."""
+    """The tokens with p > min(epsilon, delta exp(-H))."""
     law = view.target_laws[row]
     bounds, width = law.bounds(tolerance), entropy_width(law, tolerance)
     low, edge, high = (
@@ -136,7 +136,7 @@ def _typical_tokens(view: RequestView, policy: Typical, row: int, tolerance: flo
 
 
 def _relaxed_tokens(view: RequestView, policy: RelaxedTopN, row: int, tolerance: float) -> Possible:
-    """The n most likely, ties included, that are at most delta less likely than the first."""
+    """Of the n most likely tokens, ties included, those at most delta below the first."""
     law = view.target_laws[row]
     p = np.exp(law.log_p)
     nth = np.sort(law.log_p)[::-1][min(policy.top_n, len(p)) - 1]
@@ -199,7 +199,7 @@ def _fly_verdict(view: RequestView, policy: Fly, row: int, tolerance: float) -> 
 
 
 Verdict = Callable[[RequestView, Any, int, float], Possible]
-"""What a policy may answer at a row after a relative change of the inputs; else its one answer."""
+"""A policy's possible answers at a row under a relative change of the inputs; one answer at 0."""
 
 
 @frozen
@@ -207,14 +207,14 @@ class PolicyRule:
     """What the contract says of one policy.
 
     Attributes:
-        verdict: whether it accepts the draft token at a row, by that token's test alone.
-        uses_draft_law: whether it looks at draft logits, so that bad ones stop a request.
+        verdict: whether the draft token at a row passes its own test.
+        uses_draft_law: whether it reads draft logits, so that bad ones stop a request.
         takes_last_success: whether a later success redeems an earlier failure.
-        stays_when_greedy: whether it decides at temperature 0, where others are strict.
+        stays_when_greedy: whether it applies at temperature 0, where others are strict.
         residual: what a rejection draws from; None if the target's own sample stands.
         accepted: which tokens would survive at a row, for lossy policies that report it.
-        turns_on_even_laws: whether even laws lie on its edge. Rounding alone decides there, alike
-            for all requests of a batch, and nobody is right.
+        turns_on_even_laws: whether uniform laws lie exactly on its edge. There rounding alone
+            decides, for all requests of a batch, and neither answer is wrong.
     """
 
     verdict: Verdict
@@ -235,7 +235,7 @@ def _by_membership(
     return PolicyRule(verdict, accepted=tokens, turns_on_even_laws=turns_on_even_laws)
 
 
-# The entropy of an even law is the logarithm of its size: so is what two of them compare it with.
+# The entropy of a uniform law is the logarithm of its size. Two policies compare it with just that.
 RULES: Mapping[type, PolicyRule] = MappingProxyType(
     {
         Strict: PolicyRule(_matches, uses_draft_law=False),
@@ -254,10 +254,10 @@ RULES: Mapping[type, PolicyRule] = MappingProxyType(
 
 
 def rule_of(policy: Policy) -> PolicyRule:
-    """The row of a policy's class.
+    """The rule of a policy's class.
 
     Raises:
-        UnavailableError: the oracle does not know it.
+        UnavailableError: the oracle does not know the class.
     """
     if type(policy) not in RULES:
         raise UnavailableError(f"policy: expected one that the oracle knows, got {policy!r}")

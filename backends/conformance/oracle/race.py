@@ -1,4 +1,4 @@
-"""The random numbers of the contract, derived anew from its text, and draws by them."""
+"""The contract's random numbers, written again from its text, and draws that use them."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -35,7 +35,7 @@ def philox(counter: tuple[Words, Words, Words, Words], seed: int) -> tuple[Words
 
 
 def uniforms(seed: int, first_position: int, count: int) -> Floats:
-    """What draft tokens 1 … count are tested with."""
+    """The acceptance uniforms of draft tokens 1 … count."""
     rows = np.arange(count, dtype=np.uint64)
     zeros = np.zeros_like(rows)
     counter = (zeros, rows + first_position, zeros + 4 * ACCEPT, rows + 1)
@@ -46,7 +46,7 @@ def uniforms(seed: int, first_position: int, count: int) -> Floats:
 def exponentials(
     seed: int, stream: int, position: int, draft_index: int, level: int, first: int, count: int
 ) -> Floats:
-    """Of candidates first … first + count - 1 in one race; first is a multiple of 4."""
+    """Exponentials of candidates first … first + count - 1; first is a multiple of 4."""
     groups = np.arange(first // 4, (first + count + 3) // 4, dtype=np.uint64)
     zeros = np.zeros_like(groups)
     index = 0 if stream == TARGET else draft_index
@@ -60,8 +60,8 @@ class Draw:
     """A token drawn from a law, lowest id on a tie.
 
     Attributes:
-        law: what it is drawn from.
-        key: seed, stream, position and draft index, which tell whose turn it is.
+        law: the law it is drawn from.
+        key: seed, stream, position and draft index, which select the random numbers.
     """
 
     law: Law = field(eq=False)
@@ -69,19 +69,19 @@ class Draw:
 
     @cached_property
     def token_id(self) -> int:
-        """The winner."""
+        """The winning token."""
         block = int(self._block_scores(self.law.log_p).argmax())
         return block * BLOCK_SIZE + int(self._token_scores(self.law.log_p, block).argmax())
 
     def could_be(self, token_id: int, tolerance: float) -> bool:
-        """Whether a relative change of the weights may let this token win."""
+        """Whether this token may win after a relative change of the weights."""
         if not 0 <= token_id < len(self.law.log_p):
             return False
         bounds = self.law.bounds(tolerance)
         return self._beats(token_id, bounds.high, bounds.low, np.greater_equal)
 
     def is_certain(self, tolerance: float) -> bool:
-        """Whether no such change can let another token win."""
+        """Whether no other token can win after such a change."""
         bounds = self.law.bounds(tolerance)
         return self._beats(self.token_id, bounds.low, bounds.high, np.greater)
 
@@ -102,7 +102,7 @@ class Draw:
 
     @property
     def num_races(self) -> int:
-        """Among blocks, if there are several, and inside one."""
+        """Two if there are several blocks to choose from, else one."""
         return 1 + (len(self.law.log_p) > BLOCK_SIZE)
 
     def _block_scores(self, log_weights: Floats) -> Floats:

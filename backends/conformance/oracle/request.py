@@ -1,4 +1,4 @@
-"""One request verified once more: what it must emit, and what else rounding could make it emit."""
+"""Verifies one request a second time: what it must emit, and what rounding may make it emit."""
 
 from functools import cached_property
 
@@ -34,7 +34,7 @@ class RequestOracle:
 
     @property
     def rule(self) -> PolicyRule:
-        """What the contract says of it."""
+        """The contract's rule for that policy."""
         return rule_of(self.policy)
 
     @cached_property
@@ -48,7 +48,7 @@ class RequestOracle:
         return len(self.view.drafts)
 
     def verdict(self, row: int, tolerance: float = 0.0) -> Possible:
-        """A draft token's own test after a relative change of the inputs."""
+        """The possible results of a draft token's own test, given a tolerance."""
         allowed = self.view.allowed[row]
         if allowed is not None and not allowed[self.view.drafts[row]]:
             return Possible.of(exact=False)
@@ -56,7 +56,7 @@ class RequestOracle:
 
     @cached_property
     def num_accepted(self) -> int:
-        """Without the final token."""
+        """How many draft tokens are accepted."""
         rows = range(self.num_draft_tokens)
         if self.rule.takes_last_success:
             return max((row + 1 for row in rows if self.verdict(row).accept), default=0)
@@ -65,7 +65,7 @@ class RequestOracle:
 
     @cached_property
     def finals(self) -> list[Draw | None]:
-        """The recovered or bonus token, by the number of accepted ones; None if stopped."""
+        """The recovered or bonus token for each number of accepted ones; None if stopped."""
         view, residual = self.view, self.rule.residual
         *recovered, bonus = view.samples
         if residual is not None:
@@ -74,13 +74,13 @@ class RequestOracle:
         return [*recovered, bonus if view.stop is Status.OK else None]
 
     def status(self, num_accepted: int) -> Status:
-        """Bad ids are always told, a bad row only if it was needed."""
+        """The status: bad ids are always reported, a bad row only if it was needed."""
         stopped = self.finals[num_accepted] is None
         return self.view.id_status | (self.view.stop if stopped else Status.OK)
 
     @property
     def num_decisions(self) -> int:
-        """Tests of draft tokens and levels of races; a strict test is its row's race."""
+        """The number of tests and race levels on the path; a strict test is its row's race."""
         final, last = self.finals[self.num_accepted], self.num_draft_tokens
         num_tests = last if self.rule.takes_last_success else min(self.num_accepted + 1, last)
         if isinstance(self.policy, Strict):
@@ -88,15 +88,15 @@ class RequestOracle:
         return num_tests + (0 if final is None else final.num_races)
 
     def row_logprobs(self, row: int) -> RowLogprobs:
-        """Logprobs of the row that decides a place."""
+        """The logprobs of the row that decides a place of the output."""
         given, adjusted = self.given, self.view.target_rows[row]
         raw, processed = given.target_logits[row], given.logprobs_processed
         return RowLogprobs.of(raw, adjusted, given.recipe, processed=processed)
 
     def total_variation(self, row: int) -> tuple[float, float]:
-        """What a lossy policy caused: between p and the law q a + p (1 - sum(q a)).
+        """The total variation between p and the emitted token's law q a + p (1 - sum(q a)).
 
-        And how far off a backend may be because rounding decides what is accepted or kept.
+        The second number is how far off a backend may be, as rounding decides what is kept.
         """
         if row >= self.num_draft_tokens or self.rule.accepted is None:
             return 0.0, 0.0

@@ -1,6 +1,6 @@
-"""One request as the contract sees it: where its draft ends, its laws, its draws, all on demand.
+"""One request as the contract sees it: the end of its draft, its laws and its draws, on demand.
 
-A batch is taken apart into such requests.
+`split_verify` and `split_sample` take a batch apart into such requests.
 """
 
 from collections.abc import Sequence
@@ -30,21 +30,21 @@ class RequestView:
 
     Attributes:
         target_logits: [K + 1, V], raw.
-        target_ids: [V], what the entries of a row stand for; None for their places.
-        vocab_size: how many ids those belong to.
-        draft_token_ids: [K] as they came, bad ones too.
-        draft_logits: [K, draft V], raw; None if the draft is one-hot or nobody looks at them.
+        target_ids: [V], the id of each entry of a row; None if entry i is id i.
+        vocab_size: the size of the vocabulary that those ids belong to.
+        draft_token_ids: [K], unchanged, bad ones included.
+        draft_logits: [K, draft V], raw; None if the draft is one-hot or the policy ignores them.
         draft_to_target: [draft V], the target id of each draft id.
         first_position, first_index: position and draft index of the first row's noise.
-        stream: of the noise of tokens that are drawn from a row.
+        stream: the stream that a row's tokens are drawn with.
         seed: 64 bits.
-        recipe, draft_recipe: from logits to p and q.
+        recipe, draft_recipe: turn logits into p and q.
         adjustments: bias and penalties.
-        in_prompt, output_counts: [V], what penalties count.
+        in_prompt, output_counts: [V], the tokens that penalties count.
         allowed: the mask of each row, [V]; None for a row without one.
         logprobs_processed: whether logprobs are those of the recipe's law.
-        invalid: the status of a row that cannot be used.
-        bonus_name: what the token behind an accepted draft is called.
+        invalid: the status of an unusable row.
+        bonus_name: what to call the token after a fully accepted draft.
     """
 
     target_logits: Floats
@@ -69,13 +69,13 @@ class RequestView:
 
     @cached_property
     def named_drafts(self) -> list[int]:
-        """The draft up to its first id that is no token."""
+        """The draft up to its first id that is not a token."""
         ids = self.draft_token_ids.tolist()
         return [*takewhile(lambda token_id: 0 <= token_id < self.vocab_size, ids)]
 
     @cached_property
     def drafts(self) -> list[int]:
-        """The named drafts up to the first row that cannot be used."""
+        """`named_drafts` up to the first unusable row."""
         of_draft = self.target_rows if self._draft_rows is None else self._draft_rows
         rows = zip(self.target_rows, of_draft, strict=False)
         usable = [*takewhile(lambda both: all(map(is_usable, both)), rows)]
@@ -89,7 +89,7 @@ class RequestView:
 
     @cached_property
     def stop(self) -> Status:
-        """Why nothing can be drawn behind the draft; OK if it can."""
+        """Why no token can be drawn after the draft; OK if one can."""
         row = len(self.drafts)
         if not is_usable(self.target_rows[row]):
             nothing = self.allowed[row] is not None and (self.target_rows[row] == -np.inf).all()
@@ -98,7 +98,7 @@ class RequestView:
 
     @cached_property
     def target_rows(self) -> list[Floats]:
-        """Logits after bias, penalties, which count the drafts before the row, and masks."""
+        """Logits after bias, penalties and masks; penalties count the drafts before the row."""
         rows, counts = [], self.output_counts.copy()
         for row in range(len(self.named_drafts) + 1):
             raw, wanted = self.target_logits[row], self.adjustments
@@ -129,17 +129,17 @@ class RequestView:
 
     @cached_property
     def uniforms(self) -> Floats:
-        """What the drafts are tested with."""
+        """The acceptance uniforms of the draft tokens."""
         return uniforms(self.seed, self.first_position, len(self.drafts))
 
     def draw(self, law: Law, stream: int, row: int) -> Draw:
-        """One token for a row."""
+        """Draw one token for a row."""
         key = (self.seed, stream, self.first_position + row, self.first_index + row)
         return Draw(law, key)
 
     @property
     def _draft_rows(self) -> Floats | None:
-        # A greedy draft is one-hot at what it drafted: its logits are not looked at.
+        # A greedy draft is one-hot at its token: its logits are not read.
         return None if self.draft_recipe.is_greedy else self.draft_logits
 
 
@@ -159,7 +159,7 @@ def split_verify(batch: VerifyBatch, params: SamplingTensors) -> list[RequestVie
             target_logits=logits[start:end],
             vocab_size=batch.vocab_size,
             first_position=int(batch.positions[request]),
-            # As they were before two's complement.
+            # Undo the two's complement.
             seed=int(params.seeds[entry]) % 2**64,
             recipe=_recipe(params.target, entry),
             draft_recipe=_recipe(params.draft, entry),
@@ -177,7 +177,7 @@ def split_verify(batch: VerifyBatch, params: SamplingTensors) -> list[RequestVie
 
 
 def split_sample(batch: SampleBatch, params: SamplingTensors) -> list[RequestView]:
-    """The rows of a batch, in its order: each as a verification of a draft of no tokens."""
+    """The rows of a batch, in its order, each as a verification of an empty draft."""
     rows = VerifyBatch(
         target_logits=batch.logits,
         cu_num_logits=torch.arange(batch.num_reqs + 1),
@@ -191,7 +191,7 @@ def split_sample(batch: SampleBatch, params: SamplingTensors) -> list[RequestVie
     drawn = [evolve(view, bonus_name="drawn token") for view in split_verify(rows, params)]
     if batch.draft_index is None:
         return drawn
-    # The draft has its own recipe and ids, and neither bias nor penalties.
+    # A draft draw has its own recipe and ids, and neither bias nor penalties.
     return [
         evolve(
             view,
@@ -221,7 +221,7 @@ def _mask(batch: VerifyBatch, row: int) -> Flags | None:
     place = row if rows is None else int(rows[row])
     if masks is None or place < 0:
         return None
-    # Bits of a byte from the lowest on, and bytes of a word from the lowest on, wherever this runs.
+    # Lowest bit and lowest byte first, on machines of any byte order.
     words = masks[place].numpy().astype("<i4")
     flags = np.unpackbits(words.view(np.uint8), count=batch.vocab_size, bitorder="little")
     return flags.astype(bool)
@@ -233,7 +233,7 @@ def _id_map(draft_to_target: Tensor | None, draft_vocab_size: int) -> Integers:
 
 
 def _recipe(recipes: RecipeTensors, request: int) -> Recipe:
-    """The numbers that float32 tensors hold."""
+    """A request's recipe, with its numbers as float32 tensors hold them."""
     names = ("temperature", "min_p", "top_k", "top_p")
     return Recipe(**{name: getattr(recipes, name)[request].item() for name in names})
 
