@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
 from attrs import frozen
 from torch import Tensor
 
-from .kv_cache import KVCache, Places
+from .kv_cache import Places
 from .model_config import ModelConfig
 from .rope import rotate
 from .transformer import Attention
@@ -158,10 +158,10 @@ class StepPlanner:
     config: ModelConfig
     rope_table: Tensor
 
-    def new_cache(self, num_layers: int, num_slots: int, max_len: int) -> KVCache:
-        """Room for max_len positions, or a few more, in each of num_slots slots."""
-        shape, table = (2 * self.config.num_kv_heads, self.config.head_dim), self.rope_table
-        return KVCache.allocate([shape] * num_layers, num_slots, max_len, table.dtype, table.device)
+    @classmethod
+    def of(cls, config: ModelConfig, max_model_len: int, weight: Tensor) -> "StepPlanner":
+        """For a model with weights like this one."""
+        return cls(config, config.rope.table(max_model_len).to(weight))
 
     def plan(self, places: Places) -> AttendInSteps:
         """A forward of the tokens at these places."""

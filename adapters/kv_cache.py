@@ -52,19 +52,8 @@ class KVCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> "KVCache":
-        """An empty cache of max_len positions, or a few more, in each slot.
-
-        Args:
-            shapes: of each layer, the last two dimensions.
-            num_slots: how many sequences fit.
-            max_len: how long each may become.
-            dtype, device: of the memory.
-
-        Raises:
-            InvalidInputError: num_slots or max_len is below 1.
-        """
+        """An empty cache, see `SlotMemory.new_cache`."""
         check_integer("num_slots", num_slots, 1)
-        check_integer("max_len", max_len, 1)
         rows = num_slots, rounded_up(max_len, SLOT_STEP, device)
         # Zeros, because positions not yet written are read and then masked: what is masked must be
         # finite, since 0 times NaN is NaN.
@@ -77,9 +66,38 @@ class KVCache:
         return self.layers[0].shape[1]
 
     def clear(self, slots: Sequence[int]) -> None:
-        """Forget slots; needed before reuse only when a last sequence held NaN or infinity."""
+        """Forget slots."""
         parts = [layer[slot] for slot in slots for layer in self.layers]
         torch._foreach_zero_(parts)
+
+
+class SlotMemory:
+    """The caches of a `acceptor.core.ports.SlotModel`.
+
+    Attributes:
+        layer_shapes: of what each layer remembers of a token, the last dimensions of
+            `KVCache.layers`.
+
+    The others are those of `SlotModel`.
+    """
+
+    layer_shapes: Sequence[tuple[int, int]]
+    max_model_len: int
+    dtype: torch.dtype
+    device: torch.device
+
+    def new_cache(self, num_slots: int, max_len: int) -> KVCache:
+        """Room for max_len positions in each of num_slots slots, or for a few more.
+
+        Raises:
+            InvalidInputError: num_slots is below 1, or max_len not in [1, max_model_len].
+        """
+        check_integer("max_len", max_len, 1, self.max_model_len)
+        return KVCache.allocate(self.layer_shapes, num_slots, max_len, self.dtype, self.device)
+
+    def clear(self, cache: KVCache, slot_ids: Sequence[int]) -> None:
+        """Forget slots: needed before reuse only when their sequences left NaN or infinity."""
+        cache.clear(slot_ids)
 
 
 def _check_values(name: str, values: Tensor, limit: int) -> int:

@@ -16,7 +16,7 @@ from ..core.policies.parameters import choice, derived
 from ..core.ports import Scores
 from .attention import StepPlanner
 from .forward_choice import FORWARDS, choose_kernels
-from .kv_cache import KVCache, Places
+from .kv_cache import KVCache, Places, SlotMemory
 from .model_config import ModelConfig
 from .transformer import Decoder, Linear, RMSNorm
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @frozen(eq=False)
-class TransformerModel:
+class TransformerModel(SlotMemory):
     """A `acceptor.core.ports.LanguageModel`.
 
     Attributes:
@@ -53,10 +53,11 @@ class TransformerModel:
     lm_head: Linear = derived(lambda model: model.decoder.lm_head)
     dtype: torch.dtype = derived(lambda model: model.embedding.dtype)
     device: torch.device = derived(lambda model: model.embedding.device)
+    layer_shapes: Sequence[tuple[int, int]] = derived(
+        lambda model: [model.config.layer_shape] * model.num_layers
+    )
     planner: StepPlanner = derived(
-        lambda model: StepPlanner(
-            model.config, model.config.rope.table(model.max_model_len).to(model.embedding)
-        )
+        lambda model: StepPlanner.of(model.config, model.max_model_len, model.embedding)
     )
     _kernels: "FewTokens | None" = derived(
         lambda model: choose_kernels(model.wanted_forward, model.decoder, model.planner.rope_table)
@@ -77,19 +78,6 @@ class TransformerModel:
         config = evolve(self.config, windows=self.config.windows[:num_layers])
         decoder = evolve(self.decoder, layers=self.decoder.layers[:num_layers])
         return evolve(self, config=config, decoder=decoder)
-
-    def new_cache(self, num_slots: int, max_len: int) -> KVCache:
-        """Room for max_len positions in each of num_slots slots, or for a few more.
-
-        Raises:
-            InvalidInputError: num_slots is below 1, or max_len not in [1, max_model_len].
-        """
-        check_integer("max_len", max_len, 1, self.max_model_len)
-        return self.planner.new_cache(self.config.num_layers, num_slots, max_len)
-
-    def clear(self, cache: KVCache, slot_ids: Sequence[int]) -> None:
-        """Forget slots: needed before reuse only when their sequences left NaN or infinity."""
-        cache.clear(slot_ids)
 
     @torch.no_grad()
     def forward(

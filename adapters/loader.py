@@ -18,7 +18,7 @@ from .json_object import JsonObject, read_json
 from .language_model import TransformerModel
 from .model_config import ARCHITECTURES, ModelConfig, context_of, named_architecture
 from .random_weights import random_model
-from .weights import EMBEDDING, WeightReader, check_device, expected_tensors, ignored_tensors
+from .weights import EMBEDDING, LM_HEAD, WeightReader, check_device, expected_tensors
 
 
 def load_model(
@@ -55,7 +55,7 @@ def load_model(
     config = ModelConfig.read(directory / "config.json")
     max_model_len = context_of(max_model_len, config.max_position_embeddings)
     checkpoint = Checkpoint.open(directory)
-    checkpoint.check(expected_tensors(config), ignored_tensors(config))
+    checkpoint.check(expected_tensors(config), {LM_HEAD})
     if dtype is None:
         stored = config.dtype or FLOAT_DTYPES[checkpoint.entries[EMBEDDING].dtype]
         dtype = torch.float32 if device.type == "cpu" else stored

@@ -166,6 +166,11 @@ class ModelConfig:
         """Dimensions of one attention head."""
         return self.rope.head_dim
 
+    @property
+    def layer_shape(self) -> tuple[int, int]:
+        """What a layer remembers of a token, see `SlotMemory`."""
+        return 2 * self.num_kv_heads, self.head_dim
+
     @classmethod
     def read(cls, path: Path) -> "ModelConfig":
         """Read a config.json of any name, and generation_config.json where it stands beside it."""

@@ -4,11 +4,11 @@ Query, key and value projections are stacked into one, and so are gate and up. A
 expected is an error.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from ..core.checks import check_integer, check_integers, check_tensor, known_device
@@ -21,52 +21,10 @@ from .transformer import MLP, Attention, Decoder, Layer, Linear, RMSNorm
 EMBEDDING = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"
 LM_HEAD = "lm_head.weight"
+ATTENTION_NORM, MLP_NORM = "input_layernorm.weight", "post_attention_layernorm.weight"
+LAYER = "model.layers.{}."
 DRAFT_TO_TARGET = "d2t"
 """Of a draft model with fewer ids than its target: target id minus draft id, of each draft id."""
-
-
-def expected_tensors(config: ModelConfig) -> dict[str, Shape]:
-    """Name -> shape of every tensor that a checkpoint of this model holds."""
-    vocab, hidden = config.vocab_size, config.hidden_size
-    tensors: dict[str, Shape] = {EMBEDDING: (vocab, hidden), FINAL_NORM: (hidden,)}
-    if not config.tie_word_embeddings:
-        tensors[LM_HEAD] = (vocab, hidden)
-    for index in range(config.num_layers):
-        tensors |= layer_tensors(config, f"model.layers.{index}.", hidden)
-    return tensors
-
-
-def layer_tensors(config: ModelConfig, prefix: str, num_inputs: int) -> dict[str, Shape]:
-    """The same of one layer, whose attention is fed vectors of num_inputs."""
-    hidden, inner, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
-    queries, keys = config.num_heads * head_dim, config.num_kv_heads * head_dim
-    tensors: dict[str, Shape] = {
-        "input_layernorm.weight": (hidden,),
-        "post_attention_layernorm.weight": (hidden,),
-    }
-    if config.qk_norm:
-        tensors |= {f"self_attn.{side}_norm.weight": (head_dim,) for side in "qk"}
-    for name, rows, columns, bias in (
-        ("self_attn.q_proj", queries, num_inputs, config.qkv_bias),
-        ("self_attn.k_proj", keys, num_inputs, config.qkv_bias),
-        ("self_attn.v_proj", keys, num_inputs, config.qkv_bias),
-        ("self_attn.o_proj", hidden, queries, config.output_bias),
-        ("mlp.gate_proj", inner, hidden, config.mlp_bias),
-        ("mlp.up_proj", inner, hidden, config.mlp_bias),
-        ("mlp.down_proj", hidden, inner, config.mlp_bias),
-    ):
-        tensors[f"{name}.weight"] = (rows, columns)
-        if bias:
-            tensors[f"{name}.bias"] = (rows,)
-    return {prefix + name: shape for name, shape in tensors.items()}
-
-
-def ignored_tensors(config: ModelConfig) -> frozenset[str]:
-    """Names that a checkpoint may hold, and that the model does not need."""
-    frequencies = {
-        f"model.layers.{index}.self_attn.rotary_emb.inv_freq" for index in range(config.num_layers)
-    }
-    return frozenset(frequencies | {LM_HEAD, DRAFT_TO_TARGET, "t2d"})
 
 
 def check_device(device: torch.device | str) -> torch.device:
@@ -110,85 +68,108 @@ def read_draft_ids(checkpoint: Tensors, num_draft_ids: int, target_vocab_size: i
 
 @frozen
 class WeightReader:
-    """Reads tensors into one dtype, on one device."""
+    """Reads tensors into one dtype, on one device, and takes down what it is asked for.
 
-    checkpoint: Tensors
+    Attributes:
+        checkpoint: where they are; None to find out which would be read, see `expected_tensors`.
+        config: of the model.
+        dtype, device: of what is read.
+        asked: name -> shape of every tensor so far.
+    """
+
+    checkpoint: Tensors | None
     config: ModelConfig
     dtype: torch.dtype
     device: torch.device
+    asked: dict[str, Shape] = field(factory=dict, init=False)
 
     def decoder(self) -> Decoder:
         """All of the model."""
         return Decoder(
-            embedding=self.vector(EMBEDDING),
+            embedding=self.tensor(EMBEDDING, self.config.vocab_size, self.config.hidden_size),
             layers=tuple(self._layer(index) for index in range(self.config.num_layers)),
             norm=self.norm(FINAL_NORM),
             lm_head=self._lm_head(),
         )
 
     def _layer(self, index: int) -> Layer:
-        prefix = f"model.layers.{index}."
+        prefix, size = LAYER.format(index), self.config.hidden_size
         return Layer(
-            attention_norm=self.norm(prefix + "input_layernorm.weight"),
-            attention=self.attention(prefix + "self_attn.", self.config.windows[index]),
-            mlp_norm=self.norm(prefix + "post_attention_layernorm.weight"),
-            mlp=self.mlp(prefix + "mlp."),
+            attention_norm=self.norm(prefix + ATTENTION_NORM),
+            attention=self.attention(prefix, self.config.windows[index], size),
+            mlp_norm=self.norm(prefix + MLP_NORM),
+            mlp=self.mlp(prefix),
         )
 
     def mlp(self, prefix: str) -> MLP:
         """The feed-forward half of a layer."""
-        bias = self.config.mlp_bias
+        config, prefix = self.config, prefix + "mlp."
+        size, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        gate_up = {prefix + "gate_proj": inner, prefix + "up_proj": inner}
         return MLP(
-            gate_up=self.linear((prefix + "gate_proj", prefix + "up_proj"), bias=bias),
-            down=self.linear((prefix + "down_proj",), bias=bias),
+            gate_up=self.linear(gate_up, size, bias=bias),
+            down=self.linear({prefix + "down_proj": size}, inner, bias=bias),
         )
 
-    def attention(self, prefix: str, window: int | None) -> Attention:
-        """The attention of a layer."""
-        config = self.config
-        qkv = [f"{prefix}{side}_proj" for side in "qkv"]
-        norms = [self.norm(f"{prefix}{side}_norm.weight") for side in "qk" if config.qk_norm]
+    def attention(self, prefix: str, window: int | None, num_inputs: int) -> Attention:
+        """The attention of a layer, which is fed vectors of num_inputs."""
+        config, prefix, head_dim = self.config, prefix + "self_attn.", self.config.head_dim
+        queries, keys = config.num_heads * head_dim, config.num_kv_heads * head_dim
+        qkv = {f"{prefix}{side}_proj": keys for side in "qkv"} | {prefix + "q_proj": queries}
+        output = {prefix + "o_proj": config.hidden_size}
+        names = [f"{prefix}{side}_norm.weight" for side in "qk" if config.qk_norm]
+        norms = [self.norm(name, head_dim) for name in names]
         return Attention(
-            head_dim=config.head_dim,
+            head_dim=head_dim,
             window=window,
-            qkv=self.linear(qkv, bias=config.qkv_bias),
-            output=self.linear((prefix + "o_proj",), bias=config.output_bias),
+            qkv=self.linear(qkv, num_inputs, bias=config.qkv_bias),
+            output=self.linear(output, queries, bias=config.output_bias),
             head_norms=(norms[0], norms[1]) if norms else None,
         )
 
     def _lm_head(self) -> Linear:
         """The LM head; a tied one is a second copy on CPU, where the layouts differ."""
+        size, num_ids = self.config.hidden_size, self.config.vocab_size
         if not self.config.tie_word_embeddings:
-            return Linear(self._matrix((LM_HEAD,)))
-        read, entry = self.checkpoint.tensor, self.checkpoint.entries.get(LM_HEAD)
-        if entry is not None and not torch.equal(read(EMBEDDING), read(LM_HEAD)):
-            expected = f"{EMBEDDING} again, because the config ties them"
-            raise unfit(f"{entry.file}: {LM_HEAD}", expected, "other values")
-        return Linear(self._matrix((EMBEDDING,)))
+            return Linear(self._matrix({LM_HEAD: num_ids}, size))
+        if self.checkpoint is not None and LM_HEAD in self.checkpoint.entries:
+            read = self.checkpoint.tensor
+            if not torch.equal(read(EMBEDDING), read(LM_HEAD)):
+                where = f"{self.checkpoint.entries[LM_HEAD].file}: {LM_HEAD}"
+                expected = f"{EMBEDDING} again, because the config ties them"
+                raise unfit(where, expected, "other values")
+        return Linear(self._matrix({EMBEDDING: num_ids}, size))
 
-    def linear(self, names: Sequence[str], *, bias: bool) -> Linear:
-        """Projections stacked by rows."""
-        weight = self._matrix([f"{name}.weight" for name in names])
+    def linear(self, rows: Mapping[str, int], columns: int, *, bias: bool) -> Linear:
+        """Projections with so many rows each, stacked."""
+        weight = self._matrix({f"{name}.weight": size for name, size in rows.items()}, columns)
         if not bias:
             return Linear(weight)
-        return Linear(weight, torch.cat([self.vector(f"{name}.bias") for name in names]))
+        return Linear(
+            weight, torch.cat([self.tensor(f"{name}.bias", size) for name, size in rows.items()])
+        )
 
-    def norm(self, name: str) -> RMSNorm:
-        """A norm of this name."""
-        return RMSNorm(self.vector(name), self.config.rms_norm_eps)
+    def norm(self, name: str, size: int | None = None) -> RMSNorm:
+        """A norm of this name, of hidden states or of vectors of another size."""
+        weight = self.tensor(name, self.config.hidden_size if size is None else size)
+        return RMSNorm(weight, self.config.rms_norm_eps)
 
-    def vector(self, name: str) -> Tensor:
-        """A tensor of any shape, in the file's own layout."""
+    def tensor(self, name: str, *shape: int) -> Tensor:
+        """A tensor in the file's own layout."""
         # Copied even when nothing changes: a file that is overwritten must not change a model.
-        return self.checkpoint.tensor(name).to(self.device, self.dtype, copy=True)
+        return self._stored(name, shape).to(self.device, self.dtype, copy=True)
 
-    def _matrix(self, names: Sequence[str]) -> Tensor:
-        """Matrices stacked by rows: [out, in]."""
-        parts = [self.checkpoint.tensor(name) for name in names]
-        sizes = [len(part) for part in parts]
-        stacked = self._empty(sum(sizes), parts[0].shape[1])
-        for place, part in zip(torch.split(stacked, sizes), parts, strict=True):
-            place.copy_(part)
+    def _stored(self, name: str, shape: Shape) -> Tensor:
+        self.asked[name] = shape
+        if self.checkpoint is None:
+            return torch.empty(shape, device="meta")
+        return self.checkpoint.tensor(name)
+
+    def _matrix(self, rows: Mapping[str, int], columns: int) -> Tensor:
+        """Matrices with so many rows each, stacked: [out, in]."""
+        stacked = self._empty(sum(rows.values()), columns)
+        for place, (name, size) in zip(stacked.split([*rows.values()]), rows.items(), strict=True):
+            place.copy_(self._stored(name, (size, columns)))
         return stacked
 
     def _empty(self, rows: int, columns: int) -> Tensor:
@@ -198,3 +179,12 @@ class WeightReader:
         # four tokens, with columns it stays nearly flat up to eight, and verifying is a product
         # with a few tokens.
         return torch.empty(columns, rows, dtype=self.dtype).t()
+
+
+def expected_tensors(
+    config: ModelConfig, read: Callable[[WeightReader], object] = WeightReader.decoder
+) -> dict[str, Shape]:
+    """Name -> shape of every tensor that a checkpoint holds of what is read, without reading it."""
+    reader = WeightReader(None, config, torch.float32, torch.device("meta"))
+    read(reader)
+    return reader.asked

@@ -47,7 +47,7 @@ class SideBySide:
 
 @frozen(eq=False, kw_only=True)
 class EagleLayer:
-    """A `acceptor.adapters.draft_heads.head.HeadLayer`.
+    """The layer of a `acceptor.adapters.draft_heads.head.Head`.
 
     Attributes:
         mix: from both, [num_tokens, hidden_size] each, to what attention sees and what it adds to.
@@ -61,14 +61,10 @@ class EagleLayer:
     output_norm: RMSNorm | None
     planner: StepPlanner
 
-    def new_cache(self, num_slots: int, max_len: int) -> KVCache:
-        """Room for max_len positions in each of num_slots slots."""
-        return self.planner.new_cache(1, num_slots, max_len)
-
     def __call__(
         self, features: Tensor, embedded: Tensor, places: Places, cache: KVCache
     ) -> Tensor:
-        """See `HeadLayer`."""
+        """See `Head.layer`."""
         attend, (layer_cache,) = self.planner.plan(places), cache.layers
         seen, residual = self.mix(features.flatten(0, 1), embedded.flatten(0, 1))
         hidden = residual + self.attention(seen, attend, layer_cache)

@@ -1,7 +1,7 @@
 """A draft head: all but its layer."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
@@ -9,28 +9,18 @@ from attrs import frozen
 from torch import Tensor
 
 from ...core.policies.parameters import derived
-from ..kv_cache import KVCache, Places
-
-
-class HeadLayer(Protocol):
-    """From features and embeddings to the next features."""
-
-    def new_cache(self, num_slots: int, max_len: int) -> KVCache:
-        """Room for max_len positions in each of num_slots slots."""
-
-    def __call__(
-        self, features: Tensor, embedded: Tensor, places: Places, cache: KVCache
-    ) -> Tensor:
-        """[num_reqs, num_rows, feature_size] each -> the same, after writing rows."""
+from ..kv_cache import KVCache, Places, SlotMemory
 
 
 @frozen(eq=False, kw_only=True)
-class Head:
+class Head(SlotMemory):
     """A `acceptor.core.ports.DraftHead`.
 
     Attributes:
         read: from the target's hidden states to features.
-        layer: between features and features.
+        layer: from features and embeddings, [num_reqs, num_rows, feature_size] each, to the next
+            features, after writing rows.
+        layer_shapes: see `SlotMemory`.
         embedding: [target's vocab_size, feature_size].
         norm: between features and lm_head, or None.
 
@@ -39,7 +29,8 @@ class Head:
 
     taps: tuple[int, ...]
     read: Callable[[Sequence[Tensor]], Tensor]
-    layer: HeadLayer
+    layer: Callable[[Tensor, Tensor, Places, KVCache], Tensor]
+    layer_shapes: Sequence[tuple[int, int]]
     embedding: Tensor
     norm: Any
     lm_head: Any
@@ -50,14 +41,6 @@ class Head:
     feature_size: int = derived(lambda head: head.embedding.shape[1])
     dtype: torch.dtype = derived(lambda head: head.embedding.dtype)
     device: torch.device = derived(lambda head: head.embedding.device)
-
-    def new_cache(self, num_slots: int, max_len: int) -> KVCache:
-        """Room for max_len positions in each of num_slots slots."""
-        return self.layer.new_cache(num_slots, max_len)
-
-    def clear(self, cache: KVCache, slot_ids: Sequence[int]) -> None:
-        """Forget slots."""
-        cache.clear(slot_ids)
 
     @torch.no_grad()
     def forward(

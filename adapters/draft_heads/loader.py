@@ -3,6 +3,7 @@
 Its file is safetensors, or the pickle in which EAGLE's first heads came.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,14 @@ from ..language_model import TransformerModel
 from ..model_config import ModelConfig
 from ..random_weights import RandomTensors
 from ..transformer import RMSNorm
-from ..weights import DRAFT_TO_TARGET, LM_HEAD, WeightReader, layer_tensors, read_draft_ids
+from ..weights import (
+    ATTENTION_NORM,
+    DRAFT_TO_TARGET,
+    MLP_NORM,
+    WeightReader,
+    expected_tensors,
+    read_draft_ids,
+)
 from .eagle import EagleLayer, Fusion, Merge, SideBySide
 from .head import Head
 from .head_config import (
@@ -77,9 +85,7 @@ AS_IN_TRANSFORMERS = MtpSwitches()
 
 _Tensors = Checkpoint | RandomTensors
 
-_EMBEDDING, _MERGE, _NORM = "embed_tokens.weight", "fc.weight", "norm.weight"
-_ATTENTION_NORM, _MLP_NORM = "input_layernorm.weight", "post_attention_layernorm.weight"
-_FEATURES_NORM, _LAYER = "hidden_norm.weight", "layers.0."
+_EMBEDDING, _FEATURES_NORM, _LAYER = "embed_tokens.weight", "hidden_norm.weight", "layers.0."
 
 
 def find_head(directory: Path) -> str | None:
@@ -90,8 +96,8 @@ def find_head(directory: Path) -> str | None:
     if _LAYER + _FEATURES_NORM in names or any(name.startswith(RAW_LAYER) for name in names):
         return "eagle3"
     # The first layer of a whole model normalises what it reads.
-    is_later = _LAYER + _MLP_NORM in names and _LAYER + _ATTENTION_NORM not in names
-    return "eagle" if _MERGE in names or is_later else None
+    is_later = _LAYER + MLP_NORM in names and _LAYER + ATTENTION_NORM not in names
+    return "eagle" if "fc.weight" in names or is_later else None
 
 
 def load_head(
@@ -138,19 +144,18 @@ def _eagle(config: JsonObject, checkpoint: _Tensors, target: Target) -> Head:
         raise config.error("hidden_size", f"the target's, {target.hidden_size}", size)
     # Heads whose config does not say have a bias or have none.
     has_bias = config.flag("bias", default="fc.bias" in checkpoint.entries)
-    expected: dict[str, Shape] = {_MERGE: (size, 2 * size)}
-    expected |= {"fc.bias": (size,)} if has_bias else {}
-    expected |= layer_tensors(layer, _LAYER, size)
-    del expected[_LAYER + _ATTENTION_NORM]
-    read = _open(checkpoint, layer, target, expected)
+    planner = StepPlanner.of(layer, target.max_model_len, target.embedding)
+
+    def read_parts(read: WeightReader) -> dict[str, Any]:
+        merge = Merge(read.linear({"fc": size}, 2 * size, bias=has_bias))
+        return {"layer": _layer(read, planner, _LAYER, merge, size)}
+
     return _head(
-        read,
-        target,
+        *(checkpoint, layer, target, read_parts),
         what_to_check=f"that it is this target's, and rope_theta ({layer.rope.theta:g})",
         taps=(target.num_layers,),
         # The last hidden states, as the target's LM head is given them.
         read=lambda hidden: target.norm(hidden[0]),
-        layer=_layer(read, _LAYER, Merge(read.linear(("fc",), bias=has_bias)), target),
         norm=None,
         lm_head=target.lm_head,
         draft_to_target=None,
@@ -161,79 +166,83 @@ def _eagle3(config: JsonObject, checkpoint: _Tensors, target: Target) -> Head:
     layer, prefix = read_eagle3_layer(config, target)
     switches, taps = read_switches(config), read_taps(config, target)
     num_ids = config.integer("draft_vocab_size", 1, target.vocab_size, default=target.vocab_size)
-    size, num_taps, norms = layer.hidden_size, len(taps), dict[str, Shape]()
-    if switches["norm_before_fc"]:
-        norms = {"input_norm.weight": (num_taps * target.hidden_size,)}
-    elif switches["fc_norm"]:
-        norms = {f"fc_norm.{tap}.weight": (target.hidden_size,) for tap in range(num_taps)}
-    expected: dict[str, Shape] = {
-        _MERGE: (size, num_taps * target.hidden_size),
-        _NORM: (size,),
-        LM_HEAD: (num_ids, size),
-        prefix + _FEATURES_NORM: (size,),
-        **norms,
-        **layer_tensors(layer, prefix, 2 * size),
-    }
-    read = _open(checkpoint, layer, target, expected)
-    norm = read.norm(_NORM)
-    mix = SideBySide(
-        embedding_norm=read.norm(prefix + _ATTENTION_NORM),
-        features_norm=read.norm(prefix + _FEATURES_NORM),
-        normalised_residual=switches["norm_before_residual"],
-    )
+    size, tap_size, num_taps = layer.hidden_size, target.hidden_size, len(taps)
+    planner = StepPlanner.of(layer, target.max_model_len, target.embedding)
+
+    def read_parts(read: WeightReader) -> dict[str, Any]:
+        norms: tuple[RMSNorm, ...] = ()
+        if switches["norm_before_fc"]:
+            norms = (read.norm("input_norm.weight", num_taps * tap_size),)
+        elif switches["fc_norm"]:
+            norms = (*(read.norm(f"fc_norm.{tap}.weight", tap_size) for tap in range(num_taps)),)
+        norm = read.norm("norm.weight")
+        mix = SideBySide(
+            embedding_norm=read.norm(prefix + ATTENTION_NORM),
+            features_norm=read.norm(prefix + _FEATURES_NORM),
+            normalised_residual=switches["norm_before_residual"],
+        )
+        output_norm = norm if switches["norm_output"] else None
+        return {
+            "read": Fusion(norms, read.linear({"fc": size}, num_taps * tap_size, bias=False)),
+            "layer": _layer(read, planner, prefix, mix, 2 * size, output_norm),
+            "norm": None if switches["norm_output"] else norm,
+            "lm_head": read.linear({"lm_head": num_ids}, size, bias=False),
+        }
+
     return _head(
-        read,
-        target,
+        *(checkpoint, layer, target, read_parts),
         what_to_check=(
             "that it is this target's, and norm_before_residual "
             f"({switches['norm_before_residual']}), rope_theta ({layer.rope.theta:g}), {TAPS} "
             f"({list(taps)})"
         ),
         taps=taps,
-        read=Fusion(tuple(map(read.norm, norms)), read.linear(("fc",), bias=False)),
-        layer=_layer(read, prefix, mix, target, norm if switches["norm_output"] else None),
-        norm=None if switches["norm_output"] else norm,
-        lm_head=read.linear(("lm_head",), bias=False),
         draft_to_target=_draft_to_target(checkpoint, num_ids, target),
     )
 
 
-def _open(
-    checkpoint: _Tensors, layer: ModelConfig, target: Target, expected: dict[str, Shape]
-) -> WeightReader:
-    if _EMBEDDING in checkpoint.entries or layer.hidden_size != target.hidden_size:
-        expected = {**expected, _EMBEDDING: (target.vocab_size, layer.hidden_size)}
-    ignored = (DRAFT_TO_TARGET, "t2d", "layers.0.self_attn.rotary_emb.inv_freq")
-    checkpoint.check(expected, frozenset(ignored))
-    return WeightReader(checkpoint, layer, target.dtype, target.device)
-
-
 def _layer(
     read: WeightReader,
+    planner: StepPlanner,
     prefix: str,
     mix: Merge | SideBySide,
-    target: Target,
+    num_inputs: int,
     output_norm: RMSNorm | None = None,
 ) -> EagleLayer:
     return EagleLayer(
         mix=mix,
-        attention=read.attention(prefix + "self_attn.", read.config.windows[0]),
-        mlp_norm=read.norm(prefix + _MLP_NORM),
-        mlp=read.mlp(prefix + "mlp."),
+        attention=read.attention(prefix, read.config.windows[0], num_inputs),
+        mlp_norm=read.norm(prefix + MLP_NORM),
+        mlp=read.mlp(prefix),
         output_norm=output_norm,
-        planner=StepPlanner(
-            read.config, read.config.rope.table(target.max_model_len).to(target.embedding)
-        ),
+        planner=planner,
     )
 
 
-def _head(reader: WeightReader, target: Target, **own: Any) -> Head:
-    """A head with what it has of its target, such as the embedding, of which most have a copy."""
-    embedding = target.embedding
-    if _EMBEDDING in reader.checkpoint.entries:
-        given = reader.vector(_EMBEDDING)
-        embedding = embedding if torch.equal(given, embedding) else given
-    return Head(embedding=embedding, max_model_len=target.max_model_len, **own)
+def _head(
+    checkpoint: _Tensors,
+    layer: ModelConfig,
+    target: Target,
+    read_parts: Callable[[WeightReader], dict[str, Any]],
+    **more: Any,
+) -> Head:
+    """A head of these parts, and of what it has of its target."""
+    size = layer.hidden_size
+    has_embedding = _EMBEDDING in checkpoint.entries or size != target.hidden_size
+
+    def read_all(read: WeightReader) -> dict[str, Any]:
+        embedding = target.embedding
+        if has_embedding:
+            embedding = read.tensor(_EMBEDDING, target.vocab_size, size)
+        return {"embedding": embedding, **read_parts(read)}
+
+    checkpoint.check(expected_tensors(layer, read_all))
+    parts = read_all(WeightReader(checkpoint, layer, target.dtype, target.device))
+    # Most have a copy of it.
+    if has_embedding and torch.equal(parts["embedding"], target.embedding):
+        parts["embedding"] = target.embedding
+    parts |= {"layer_shapes": (layer.layer_shape,), "max_model_len": target.max_model_len}
+    return Head(**parts, **more)
 
 
 def _draft_to_target(checkpoint: _Tensors, draft_vocab_size: int, target: Target) -> Tensor | None:

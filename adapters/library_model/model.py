@@ -4,7 +4,7 @@ Sliding layers keep all positions, too: what a rejected draft has pushed out of 
 otherwise be lost.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,32 +13,23 @@ from attrs import field, frozen
 from torch import Tensor
 from transformers import Cache
 
-from ...core.checks import check_integer, check_integers
+from ...core.checks import check_integers
 from ...core.errors import UnavailableError
 from ...core.policies.parameters import derived
 from ...core.ports import Scores
-from ..kv_cache import KVCache, Places
+from ..kv_cache import KVCache, Places, SlotMemory
 
 Shapes = Mapping[int, tuple[tuple[int, int], tuple[int, int]]]
 """Layer -> (number of heads, size of a head) of its keys and of its values."""
 
 
-def new_cache(
-    shapes: Shapes, num_slots: int, max_len: int, dtype: torch.dtype, device: torch.device
-) -> KVCache:
-    """An empty cache, of each layer in turn its keys and its values."""
-    both = [shape for keys_and_values in shapes.values() for shape in keys_and_values]
-    return KVCache.allocate(both, num_slots, max_len, dtype, device)
-
-
 class StepCache(Cache):  # type: ignore[misc]  # transformers is not typed
-    """What `new_cache` made, as one forward sees it."""
+    """A cache that has of each of these layers in turn its keys and its values, in one forward."""
 
-    def __init__(self, shapes: Shapes, cache: KVCache, places: Places) -> None:
+    def __init__(self, layer_ids: Iterable[int], cache: KVCache, places: Places) -> None:
         super().__init__(layers=[])
-        self.memories = dict(
-            zip(shapes, zip(cache.layers[::2], cache.layers[1::2], strict=True), strict=True)
-        )
+        both = zip(cache.layers[::2], cache.layers[1::2], strict=True)
+        self.memories = dict(zip(layer_ids, both, strict=True))
         self.places = places
 
     def update(
@@ -67,7 +58,7 @@ Windows = Mapping[str, int | None]
 
 
 @frozen(eq=False, kw_only=True)
-class LibraryModel:
+class LibraryModel(SlotMemory):
     """A `acceptor.core.ports.LanguageModel`.
 
     Attributes:
@@ -85,6 +76,9 @@ class LibraryModel:
     max_model_len: int
     eos_token_ids: tuple[int, ...]
     forward_name: str = field(default="transformers", init=False)
+    layer_shapes: Sequence[tuple[int, int]] = derived(
+        lambda model: [shape for both in model.shapes.values() for shape in both]
+    )
     embedding: Tensor = derived(lambda model: model.network.get_input_embeddings().weight)
     norm: Any = derived(lambda model: getattr(model.network.base_model, "norm", None))
     lm_head: Any = derived(lambda model: model.network.get_output_embeddings())
@@ -95,15 +89,6 @@ class LibraryModel:
     )
     dtype: torch.dtype = derived(lambda model: model.network.dtype)
     device: torch.device = derived(lambda model: model.network.device)
-
-    def new_cache(self, num_slots: int, max_len: int) -> KVCache:
-        """Room for max_len positions in each of num_slots slots, or for a few more."""
-        check_integer("max_len", max_len, 1, self.max_model_len)
-        return new_cache(self.shapes, num_slots, max_len, self.dtype, self.device)
-
-    def clear(self, cache: KVCache, slot_ids: Sequence[int]) -> None:
-        """Forget slots: needed before reuse only when their sequences left NaN or infinity."""
-        cache.clear(slot_ids)
 
     @torch.no_grad()
     def forward(

@@ -11,14 +11,13 @@ from attrs import evolve, frozen
 from torch import Tensor, nn
 from transformers.modeling_layers import MtpLayer
 
-from ...core.policies.parameters import derived
 from ..checkpoint import Checkpoint, Shape
 from ..draft_heads.head import Head
 from ..draft_heads.head_config import MtpSwitches
 from ..json_object import JsonObject, read_json
 from ..kv_cache import KVCache, Places
 from ..random_weights import STANDARD_DEVIATION
-from .model import LibraryModel, Shapes, StepCache, new_cache
+from .model import LibraryModel, StepCache
 
 MODEL_TYPE = "glm4_moe_lite"
 
@@ -101,6 +100,7 @@ def _head(target: LibraryModel, layer: MtpLayer, switches: MtpSwitches) -> Head:
         # Features are what the target's LM head is given.
         read=lambda hidden: target.norm(hidden[0]),
         layer=MtpBlock(target, layer.eval(), switches.zero_first_embedding),
+        layer_shapes=target.shapes[target.num_layers - 1],
         embedding=target.embedding,
         norm=None if switches.normalise_features else layer.post_norm,
         lm_head=target.lm_head,
@@ -112,7 +112,7 @@ def _head(target: LibraryModel, layer: MtpLayer, switches: MtpSwitches) -> Head:
 
 @frozen(eq=False)
 class MtpBlock:
-    """A `acceptor.adapters.draft_heads.head.HeadLayer`.
+    """The layer of a `acceptor.adapters.draft_heads.head.Head`.
 
     Attributes:
         target: whose rotary embedding and masks it uses.
@@ -122,16 +122,11 @@ class MtpBlock:
     target: LibraryModel
     layer: MtpLayer
     zero_first_embedding: bool
-    shapes: Shapes = derived(lambda block: {0: block.target.shapes[block.target.num_layers - 1]})
-
-    def new_cache(self, num_slots: int, max_len: int) -> KVCache:
-        """Room for max_len positions in each of num_slots slots."""
-        return new_cache(self.shapes, num_slots, max_len, self.target.dtype, self.target.device)
 
     def __call__(
         self, features: Tensor, embedded: Tensor, places: Places, cache: KVCache
     ) -> Tensor:
-        """See `HeadLayer`."""
+        """See `Head.layer`."""
         positions = places.positions
         if self.zero_first_embedding:
             embedded = embedded.masked_fill((positions == 0)[..., None], 0)
@@ -141,7 +136,7 @@ class MtpBlock:
             position_embeddings=self.target.network.base_model.rotary_emb(features, positions),
             attention_mask=self.target.masks(places),
             position_ids=positions,
-            past_key_values=StepCache(self.shapes, cache, places),
+            past_key_values=StepCache((0,), cache, places),
             use_cache=True,
         )
         return following

@@ -86,8 +86,9 @@ def model_of(
         eos_token_ids=(),
     )
     cpu = torch.device("cpu")
+    weights = Weights(expected_tensors(config))
     with patch.object(WeightReader, "_empty", lambda _, *shape: torch.empty(shape, dtype=dtype)):
-        decoder = WeightReader(Weights(expected_tensors(config)), config, dtype, cpu).decoder()
+        decoder = WeightReader(weights, config, dtype, cpu).decoder()
     return TransformerModel(config, decoder, MAX_LEN)
 
 
