@@ -19,7 +19,15 @@ from ..adapters.loader import load_any_model
 from ..adapters.tokenizer import TOKENIZER_FILE, Tokenizer
 from ..adapters.weights import DRAFT_TO_TARGET, read_draft_ids
 from ..backends import load_sampler
-from ..core import ConfigError, LanguageModel, Policy, Probabilistic, Sampler
+from ..core import (
+    ConfigError,
+    LanguageModel,
+    Policy,
+    Probabilistic,
+    SampleBatch,
+    Sampler,
+    SamplingTensors,
+)
 from ..core.checks import known_device
 from ..core.ports import DraftHead
 from .bundled import bundled_head, bundled_pair
@@ -91,6 +99,7 @@ def wire(config: Config) -> Wired:
     num_spec_tokens = _num_spec_tokens(config, has_drafter=name is not None)
     policy = make_policy(config.policy, num_spec_tokens)
     sampler = load_sampler(config.backend)
+    _check_reaches(sampler, config.models.device)
     target = _load(directory, config.models, config.models.max_model_len)
     tokenizer = Tokenizer.load(directory)
     tokenizer.check_fits(target.vocab_size)
@@ -118,6 +127,14 @@ def wire(config: Config) -> Wired:
         new_runner=runner_for(target, draft) if config.engine.cuda_graphs else EagerRunner,
     )
     return Wired(decoder, tokenizer, directory)
+
+
+def _check_reaches(sampler: Sampler, device: str) -> None:
+    """Draw for no requests, so that a backend that needs a GPU says so before models are loaded."""
+    if known_device(device).type == "cpu":
+        nothing = torch.empty(0, dtype=torch.int64)
+        batch = SampleBatch(logits=torch.empty(0, 1), positions=nothing)
+        sampler.sample(batch, SamplingTensors.stack([]))
 
 
 def runner_for(*models: LanguageModel[Any] | None) -> Callable[[DecodeStep], Runner]:

@@ -89,7 +89,7 @@ class Plans:
         batch: VerifyBatch | SampleBatch,
         params: SamplingTensors,
         policy: Policy | None,
-        device_of: Callable[[torch.device], Device],
+        device_of: Callable[[VerifyBatch | SampleBatch], Device],
     ) -> Plan:
         """The plan of calls that look like this; new ones are made."""
         seen = self._seen.get(batch)
@@ -106,7 +106,7 @@ class Plans:
             if len(known) >= _MOST_PLANS:
                 known.clear()
             job = job_of(batch, params, policy)
-            plan = known[look] = Plan.of(device_of(batch.positions.device), job)
+            plan = known[look] = Plan.of(device_of(batch), job)
         self._seen[batch] = weakref.ref(params), policy, plan
         return plan
 

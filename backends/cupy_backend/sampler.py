@@ -11,6 +11,7 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
+from ...core.batch import SampleBatch, VerifyBatch
 from ...core.errors import InvalidInputError
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
@@ -62,10 +63,12 @@ class CupySampler(BothVerbs):
             self._enqueue(plan, words)
         return out
 
-    def _device(self, device: torch.device) -> Device:
+    def _device(self, batch: VerifyBatch | SampleBatch) -> Device:
+        device = batch.positions.device
         index = device.index
         if device.type != "cuda":
-            raise InvalidInputError(f"logits: expected a CUDA device, got {device}")
+            name = "target_logits" if isinstance(batch, VerifyBatch) else "logits"
+            raise InvalidInputError(f"{name}: expected a CUDA device, got {device}")
         known = self._devices.get(index)
         if known is None:
             known = self._devices[index] = Device.open(index, self.compiled)

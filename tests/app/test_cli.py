@@ -161,6 +161,13 @@ def test_an_error_behind_a_prompt_has_its_own_line(
     assert err == "acceptor: logits: expected a CUDA device, got cpu\n"
 
 
+def test_a_backend_without_its_device_says_so_before_the_prompt(acceptor: Acceptor) -> None:
+    pytest.importorskip("cupy")
+    code, out, err = acceptor("generate", "--prompt", "ROMEO:", "--backend", "cupy")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "expected a CUDA device, got cpu" in err
+
+
 def test_text_in_brackets_is_printed_as_it_is(
     acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
