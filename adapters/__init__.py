@@ -1,8 +1,8 @@
 """The outside world: checkpoints, models, tokenizers, chat templates.
 
-Nothing in a checkpoint directory is ever executed. What is wrong with its files raises
-`CheckpointError`, which names file and field or tensor; an unfit argument raises
-`InvalidInputError`, and what this machine or this installation lacks `UnavailableError`.
+Nothing in a checkpoint directory is ever executed. A bad file raises `CheckpointError`, which names
+the file and the field or tensor; a bad argument raises `InvalidInputError`; something that this
+machine or installation lacks raises `UnavailableError`.
 """
 
 from .chat_template import ChatTemplate

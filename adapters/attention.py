@@ -1,10 +1,9 @@
-"""Attention over the cache: in torch's own operations, or where flash attention serves, in one.
+"""Attention over the cache: by flash attention where it applies, else by plain torch operations.
 
-Flash attention takes keys where they lie, and nothing is gathered: each request's are a span of the
-cache, whose length is read on the device, so one captured graph serves every length. It does not
-support float32.
+Flash attention reads keys in place: each request's keys are a span of the cache, and the device
+reads the span's length, so one captured graph serves every length. It does not support float32.
 
-What the attention of all layers needs in one forward is planned once.
+Whatever the attention of all layers shares in one forward is planned once.
 """
 
 import torch
@@ -18,22 +17,22 @@ from .rope import rotate
 from .transformer import Attention
 
 FEW_TOKENS = 8
-"""Up to so many tokens per request are attended to one by one: the kernel for single queries shares
-keys between the heads of a group and splits long spans, which the one for several queries does not.
+"""Up to this many tokens per request are attended to one by one: only the kernel for single queries
+shares keys between the heads of a group and splits long spans.
 """
 
 
 @frozen(eq=False, kw_only=True)
 class Spans:
-    """Where queries and the keys that they see lie.
+    """The places of queries and of the keys that they see.
 
-    A span's queries follow each other: the last one sees all keys, the one before all but one.
+    A span's queries are consecutive: the last one sees all keys, the one before it all but one.
 
     Attributes:
         query_starts: [num_spans + 1] int32, among the tokens of the step.
         key_starts: [num_spans + 1] int32, among the rows of a layer's cache; the last is not used.
         num_keys: [num_spans] int32.
-        max_queries, max_keys: the largest of each span's numbers, or more.
+        max_queries, max_keys: the largest numbers of any span, or more.
     """
 
     query_starts: Tensor
@@ -44,7 +43,7 @@ class Spans:
 
     @classmethod
     def of(cls, places: Places) -> "Spans":
-        """A span for each token or, where many follow each other, for each request."""
+        """One span per token or, if requests have many tokens, one per request."""
         positions, max_len = places.positions, places.max_len
         num_tokens = 1 if positions.shape[1] <= FEW_TOKENS else positions.shape[1]
         last, device = positions[:, num_tokens - 1 :], positions.device
@@ -61,7 +60,7 @@ class Spans:
     def attend(self, queries: Tensor, memory: Tensor, window: int | None) -> Tensor:
         """Queries [num_tokens, num_heads, head_dim] -> [num_tokens, num_heads * head_dim]."""
         keys, values = memory.flatten(0, 1).chunk(2, 1)
-        # What varlen_attn calls, which in torch 2.11 does not pass the number of keys on.
+        # varlen_attn calls this, but in torch 2.11 does not pass on the number of keys.
         attended: Tensor = torch.ops.aten._flash_attention_forward(  # noqa: SLF001
             queries,
             keys,
@@ -85,12 +84,12 @@ class AttendInSteps:
     """What all layers of one forward share.
 
     Attributes:
-        places: where tokens are written, and which slots and positions are read.
+        places: the slots and positions that are written and read.
         cos, signed_sin: [num_tokens, 1, head_dim], see `acceptor.adapters.rope`.
         biases: window -> [num_reqs, 1, rows, num_positions]: 0 where a query may look, -inf
             elsewhere. Rows are the tokens of a request, or those for each query head of a group in
             turn.
-        spans: where flash attention finds keys; without them slots are copied and biases added.
+        spans: the keys for flash attention; without them slots are copied and biases added.
     """
 
     places: Places
@@ -112,9 +111,9 @@ class AttendInSteps:
         """Normalise and rotate queries and keys, and store keys and values.
 
         Args:
-            attention: of the layer.
+            attention: the layer's.
             heads: [num_tokens, num_heads + 2 * num_kv_heads, head_dim]: queries, keys, values.
-            memory: [num_slots * max_len, 2 * num_kv_heads, head_dim], of the layer.
+            memory: [num_slots * max_len, 2 * num_kv_heads, head_dim], the layer's cache.
 
         Returns:
             Queries [num_tokens, num_heads, head_dim].
@@ -136,8 +135,8 @@ class AttendInSteps:
         keys, values = read.transpose(1, 2).chunk(2, 1)
         by_request = queries.view(num_reqs, -1, *queries.shape[1:]).transpose(1, 2)
         bias = self.biases[window]
-        # The heads of a group become rows of one head where the bias has been made for that:
-        # nothing then repeats keys for them.
+        # If the bias was made for it, the heads of a group become rows of one head, so that keys
+        # need not be repeated.
         rows = by_request.reshape(num_reqs, -1, bias.shape[2], queries.shape[2])
         attended = F.scaled_dot_product_attention(
             rows, keys, values, bias, enable_gqa=rows.shape[1] != keys.shape[1]
@@ -148,10 +147,10 @@ class AttendInSteps:
 
 @frozen(eq=False)
 class StepPlanner:
-    """Plans the forwards of a model in torch's own operations.
+    """Plans a model's forwards in torch's own operations.
 
     Attributes:
-        config: of the model.
+        config: the model's.
         rope_table: see `Rope.table`, for all positions, in the model's dtype and on its device.
     """
 
@@ -164,7 +163,7 @@ class StepPlanner:
         return cls(config, config.rope.table(max_model_len).to(weight))
 
     def plan(self, places: Places) -> AttendInSteps:
-        """A forward of the tokens at these places."""
+        """Plan a forward of the tokens at these places."""
         flash = self.rope_table.is_cuda and self.rope_table.dtype != torch.float32
         rotation = self.rope_table.index_select(0, places.positions.flatten())
         cos, signed_sin = rotation.unsqueeze(2).unbind(1)

@@ -1,4 +1,4 @@
-"""Chat templates: messages to a prompt, by the Jinja template that comes with a model.
+"""Chat templates: turn messages into a prompt by the Jinja template that comes with a model.
 
 A template is an untrusted program. It runs in Jinja's sandbox, without private attributes, files
 and other templates, and in a child process with limits on time, memory and output.
@@ -24,10 +24,10 @@ Message = Mapping[str, Any]
 
 @frozen(eq=False)
 class ChatTemplate:
-    """A template that compiles.
+    """A template that has been compiled once, to check it.
 
     Attributes:
-        source: the file, and the field in it, for errors.
+        source: the file and the field in it, for errors.
         text: the template.
     """
 
@@ -39,7 +39,7 @@ class ChatTemplate:
         """The directory's default template: chat_template.jinja, else the one in the config.
 
         Raises:
-            CheckpointError: it is no template.
+            CheckpointError: it is not a valid template.
         """
         file = directory / TEMPLATE_FILE
         if os.path.lexists(file):
@@ -50,10 +50,10 @@ class ChatTemplate:
 
     @classmethod
     def compile(cls, source: str, text: str) -> "ChatTemplate":
-        """Find out whether it is a template, where the system can limit a process's memory.
+        """Check that a text is a template, in a process whose memory is limited.
 
         Raises:
-            CheckpointError: it is none.
+            CheckpointError: it is not a valid template.
             UnavailableError: this system cannot limit a process's memory.
         """
         if sys.platform != "linux":
@@ -77,11 +77,11 @@ class ChatTemplate:
         Args:
             messages: each with `role` and `content`; values that JSON can hold.
             special_tokens: as `Tokenizer.special_tokens`; the template writes them itself.
-            add_generation_prompt: end with what opens the assistant's answer.
-            variables: anything else the template knows, such as `enable_thinking`.
+            add_generation_prompt: end with the text that opens the assistant's answer.
+            variables: further variables of the template, such as `enable_thinking`.
 
         Raises:
-            InvalidInputError: the template refuses these messages, or JSON cannot hold them.
+            InvalidInputError: the template rejects these messages, or JSON cannot hold them.
             CheckpointError: the template fails, leaves the sandbox or exceeds a limit.
         """
         given: dict[str, object] = {"messages": messages, "tools": None, "documents": None}
@@ -101,7 +101,7 @@ class ChatTemplate:
 
 
 def _template_in_config(path: Path) -> str | None:
-    """The `chat_template` field: a template, or several with names, of which `default` is meant."""
+    """The `chat_template` field: one template, or several with names, of which `default` counts."""
     if not os.path.lexists(path):
         return None
     config = read_json(path)

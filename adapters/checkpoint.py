@@ -1,8 +1,8 @@
 """A checkpoint's directory, local or from the Hugging Face hub, and its tensors, memory-mapped.
 
-Only weights in safetensors, JSON files and chat templates are downloaded, and of a draft without
-safetensors its pickle. Headers are compared with what the model expects before any weight is read.
-Pickles are never opened here, and a shard index cannot lead out of the directory.
+Only safetensors weights, JSON files and chat templates are downloaded; for a draft without
+safetensors its pickle, too. Headers are compared with what the model expects before any weight is
+read. Pickles are never opened here, and a shard index cannot lead out of the directory.
 """
 
 import re
@@ -29,22 +29,22 @@ FETCHED_FILES = [
     "chat_template.jinja",
 ]
 PICKLE = "pytorch_model.bin"
-"""In which the first draft heads came."""
+"""The format of the first draft heads."""
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 def find_directory(path_or_hub_id: str | Path, *, of_draft: bool = False) -> Path:
-    """The local directory of a checkpoint; a hub id's is downloaded unless it is in the cache.
+    """The local directory of a checkpoint; one on the hub is downloaded unless it is in the cache.
 
-    A directory that exists is taken first; else a string `owner/name` is a hub id.
+    An existing directory is taken first; else a string `owner/name` is a hub id.
 
     Args:
-        path_or_hub_id: where it is.
-        of_draft: whether `pytorch_model.bin` will do where there is no safetensors.
+        path_or_hub_id: the directory or hub id.
+        of_draft: whether `pytorch_model.bin` is enough if there is no safetensors file.
 
     Raises:
-        CheckpointError: there is no such directory, or the hub does not give it.
+        CheckpointError: there is no such directory, or the hub does not provide it.
         UnavailableError: a hub id needs huggingface_hub, which is not installed.
     """
     path = Path(path_or_hub_id)
@@ -53,7 +53,7 @@ def find_directory(path_or_hub_id: str | Path, *, of_draft: bool = False) -> Pat
             return path
         got = "a file" if path.exists() else "nothing there"
     except OSError as error:
-        # A name may be too long, and a directory above it closed.
+        # The name may be too long, or a parent directory unreadable.
         got = str(error.strerror)
     is_hub_id = isinstance(path_or_hub_id, str) and _HUB_ID.fullmatch(path_or_hub_id)
     if is_hub_id and got == "nothing there":
@@ -73,7 +73,7 @@ def _download(hub_id: str, *, of_draft: bool) -> Path:
         directory = Path(snapshot_download(hub_id, allow_patterns=FETCHED_FILES))
         if of_draft and not any(directory.glob("*.safetensors")):
             snapshot_download(hub_id, allow_patterns=[PICKLE])
-    # The hub's errors are OSError (network, not found, gated) and ValueError (malformed id).
+    # The hub raises OSError (network, not found, gated) and ValueError (malformed id).
     except (OSError, ValueError) as error:
         said = one_line(error).removeprefix("Got: ")
         raise unfit(hub_id, "a model on the Hugging Face hub", said) from None
@@ -83,7 +83,7 @@ def _download(hub_id: str, *, of_draft: bool) -> Path:
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 FLOAT_DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-"""As safetensors spells them. Others are quantised or foreign, and need more than a cast."""
+"""Dtypes as safetensors spells them. Others are quantised or foreign: a cast does not suffice."""
 
 UNUSED = re.compile(r"d2t|t2d|(.*\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 """Maps of token ids, which are read on their own, and frequencies, which the config tells."""
@@ -93,7 +93,7 @@ Shape = tuple[int, ...]
 
 @frozen
 class Entry:
-    """What a file's header says about one tensor."""
+    """A file header's entry for one tensor."""
 
     file: Path
     shape: Shape
@@ -102,10 +102,10 @@ class Entry:
 
 @frozen
 class Checkpoint:
-    """The tensors of a directory, by name; none is read until asked for.
+    """The tensors of a directory, by name; each is read only when asked for.
 
     Attributes:
-        entries: tensor name -> where and what it is.
+        entries: tensor name -> its file, dtype and shape.
         handles: file -> its memory map, a `safetensors.safe_open`.
     """
 
@@ -115,7 +115,7 @@ class Checkpoint:
 
     @classmethod
     def open(cls, directory: Path) -> "Checkpoint":
-        """Map the single file or all shards, and read their headers."""
+        """Memory-map the single file or all shards, and read their headers."""
         index = _read_index(directory)
         files = {directory / name for name in index.values()} or {_single_file(directory)}
         handles = {file: _map_file(file) for file in sorted(files)}
@@ -125,9 +125,9 @@ class Checkpoint:
         return cls(directory, entries, handles)
 
     def check(self, expected: Mapping[str, Shape], ignored: Collection[str] = ()) -> None:
-        """Compare headers with the tensors that a model expects; ignored ones may be there.
+        """Compare headers with the tensors that a model expects; ignored ones may be present.
 
-        So may be what no model here needs: see `UNUSED`.
+        So may tensors that no model here needs, see `UNUSED`.
         """
         missing = [name for name in expected if name not in self.entries]
         if missing:
@@ -174,7 +174,7 @@ def _single_file(directory: Path) -> Path:
 
 
 _SHARD = re.compile(r"[^/\\:]*\.safetensors")
-"""What cannot lead out of the directory, nor to a file of another kind."""
+"""File names that cannot lead out of the directory, nor to a file of another kind."""
 
 
 def _read_index(directory: Path) -> dict[str, str]:

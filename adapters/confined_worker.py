@@ -1,7 +1,7 @@
-"""The child process of `acceptor.adapters.confinement`: renders templates, encodes texts.
+"""The child process of `acceptor.adapters.confinement`: it renders templates and encodes texts.
 
-It is run by its path, because importing the package would import torch. A job that takes more time
-than it may ends the process; so does one whose native code finds no memory.
+It is run by its path, because importing the package would import torch. A job that exceeds its time
+ends the process; so does one whose native code runs out of memory.
 """
 
 import gc
@@ -18,24 +18,24 @@ from typing import Any
 
 MEGABYTE = 2**20
 SECONDS, MEMORY, OUTPUT = 2.0, 256 * MEGABYTE, 4 * MEGABYTE
-"""Of one job: CPU time, so that a busy machine fails nobody, and address space beside what the
-process has before it."""
+"""A job's limits: CPU time, which a busy machine does not use up, and address space beyond what the
+process had before."""
 LOAD_SECONDS, LOAD_MEMORY_PER_BYTE = 20.0, 40
-"""Of loading a tokenizer; large ones take some seconds, and many times their file's size."""
+"""Limits for loading a tokenizer; large ones take seconds, and many times their file's size."""
 ENCODE_SECONDS_PER_BYTE, ENCODE_MEMORY_PER_BYTE = 5e-6, 512
-"""More, for long texts."""
+"""Added to the limits for long texts."""
 DECODED_AT_ONCE = 512
 MAX_ERROR = 1000
-"""Characters: an error may quote all that a template has made."""
+"""In characters: an error may quote everything that a template has produced."""
 
 
 @contextmanager
 def limits(seconds: float, num_bytes: int) -> Iterator[None]:
-    """End the process after so much CPU time; raise `MemoryError` behind so much more memory."""
-    # What a job has left in cycles would count as there before the next one.
+    """End the process after this CPU time; raise `MemoryError` beyond this much more memory."""
+    # Garbage in cycles would count as memory that was there before the job.
     gc.collect()
     limit_memory(num_bytes)
-    # Nobody handles the signal, so that native code cannot hold it up.
+    # The signal has no handler, so native code cannot delay it.
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
@@ -45,7 +45,7 @@ def limits(seconds: float, num_bytes: int) -> Iterator[None]:
 
 
 def limit_memory(num_bytes: int | None) -> None:
-    """So much above what there is now, or any; does nothing where the system is not Linux."""
+    """Limit memory to this much above the present use, or lift the limit; Linux only."""
     if sys.platform != "linux":
         return
     import resource  # noqa: PLC0415, not everywhere
@@ -61,25 +61,25 @@ def limit_memory(num_bytes: int | None) -> None:
 
 @cache
 def sandbox() -> Mapping[str, Any]:
-    """The module beside this one, by its path."""
+    """Load the module beside this one, by its path."""
     return run_path(str(Path(__file__).with_name("template_sandbox.py")))
 
 
 @lru_cache(maxsize=4)
 def compiled(text: str) -> Any:
-    """A template."""
+    """A compiled template."""
     return sandbox()["ChatEnvironment"]().from_string(text)
 
 
 def compile_template(text: str) -> None:
-    """Find out whether it is a template."""
+    """Check that a text is a template."""
     sandbox()
     with limits(SECONDS, MEMORY):
         compiled(text)
 
 
 def render(text: str, variables: Mapping[str, Any]) -> str:
-    """The prompt that a template makes of its variables."""
+    """Render a template with its variables."""
     sandbox()
     with limits(SECONDS, MEMORY):
         prompt: str = compiled(text).render(variables)
@@ -91,7 +91,7 @@ def render(text: str, variables: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=4)
 def loaded(path: str, size: int, changed: int) -> Any:
-    """A tokenizer, after its decoder has been tried on all of its tokens."""
+    """A tokenizer whose decoder has been tried on all of its tokens."""
     import tokenizers  # noqa: PLC0415, not needed for templates
 
     file = Path(path).stat()
@@ -103,19 +103,19 @@ def loaded(path: str, size: int, changed: int) -> Any:
         backend.no_padding()
         token_ids = sorted(backend.get_vocab(with_added_tokens=True).values())
         for start in range(0, len(token_ids), DECODED_AT_ONCE):
-            # What it says of bad tokens is not of interest; that it panics is.
+            # Errors about bad tokens do not matter here; panics do.
             with suppress(Exception):
                 backend.decode(token_ids[start : start + DECODED_AT_ONCE])
     return backend
 
 
 def load(*file: Any) -> None:
-    """Find out whether it is a tokenizer."""
+    """Check that a file is a tokenizer."""
     loaded(*file)
 
 
 def encode(file: list[Any], text: str, add_special_tokens: bool) -> list[int]:
-    """Token ids of a text."""
+    """Encode a text as token ids."""
     backend, size = loaded(*file), len(text)
     with limits(SECONDS + ENCODE_SECONDS_PER_BYTE * size, MEMORY + ENCODE_MEMORY_PER_BYTE * size):
         token_ids: list[int] = backend.encode(text, add_special_tokens=add_special_tokens).ids
@@ -128,19 +128,19 @@ JOBS: Mapping[str, Callable[..., object]] = {
 
 
 def answer(name: str, arguments: list[Any]) -> dict[str, Any]:
-    """What a job returns, or what it raised."""
+    """Run a job: its result, or the error that it raised."""
     try:
         return {"value": JOBS[name](*arguments)}
     except MemoryError:
         return {"kind": "MemoryError", "error": "more memory than it may take"}
-    # A panic of native code is no Exception.
+    # A panic in native code is not an Exception.
     except BaseException as error:  # noqa: BLE001, whatever it is, it is told
         with limits(SECONDS, MEMORY):
             return {"kind": type(error).__name__, "error": str(error)[:MAX_ERROR]}
 
 
 def main() -> None:
-    """Do one job after the other, a line each, until nobody asks any more."""
+    """Do one job per line of input, until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     for line in sys.stdin.buffer:

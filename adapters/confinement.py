@@ -1,7 +1,7 @@
-"""A child process, kept from job to job, for what the files of strangers make us compute.
+"""A child process for computations that untrusted files cause; it is kept from job to job.
 
-A template or a pattern is a program: it may run for ever, take all memory or crash. There it ends
-within limits, and what native code prints on its way does not reach the user.
+A template or a pattern is a program: it may run forever, take all memory or crash. In the child it
+ends within limits, and what native code prints does not reach the user.
 """
 
 import atexit
@@ -27,12 +27,13 @@ QUIET = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "RUST_BACK
 
 @define(eq=False)
 class Confinement:
-    """Does jobs one at a time, for any thread; a process that was forked gets a child of its own.
+    """Does jobs one at a time, for any thread; a forked process gets a child of its own.
 
-    The child is started by the first job and after one that ended it. It ends with this process.
+    The first job starts the child, and so does the next after a job that ended it. The child ends
+    with this process.
 
     Attributes:
-        patience: seconds after which a child without an answer, as one that is stopped, is ended.
+        patience: seconds to wait for an answer before the child, perhaps stopped, is ended.
         lock: held during a job.
     """
 
@@ -42,10 +43,10 @@ class Confinement:
     _owner: int = field(default=0, init=False)
 
     def run(self, job: str, *arguments: object) -> Mapping[str, Any]:
-        """Do a job of `confined_worker.JOBS`.
+        """Do one of `confined_worker.JOBS`.
 
         Returns:
-            Its `value`; or an `error` on one line, and the `kind` of error.
+            The `value`; or an `error` on one line, and the `kind` of error.
 
         Raises:
             UnavailableError: no process can be started.
@@ -56,7 +57,7 @@ class Confinement:
             try:
                 return self._exchange(line)
             except BaseException:
-                # The next job must not read this one's answer.
+                # Otherwise the next job would read this one's answer.
                 self.close()
                 raise
 
@@ -99,7 +100,7 @@ class Confinement:
 
 
 def _start() -> "subprocess.Popen[bytes]":
-    # As here, whatever has been put into the path since the start.
+    # The child searches the same path as this process, changes since its start included.
     path = os.pathsep.join(filter(None, sys.path))
     try:
         return subprocess.Popen(  # noqa: S603, our own file
@@ -128,11 +129,11 @@ def _as_dict(value: object) -> object:
 
 
 confinement = Confinement()
-"""Of this process."""
+"""This process's own child."""
 
 atexit.register(confinement.close)
 if hasattr(os, "register_at_fork"):
-    # A fork in the middle of a job would leave its copy locked, and a half-written line in it.
+    # A fork in the middle of a job would copy a held lock and a half-written line.
     os.register_at_fork(
         before=confinement.lock.acquire,
         after_in_parent=confinement.lock.release,

@@ -1,6 +1,6 @@
-"""Text from token ids that come one after the other, shown when it is settled.
+"""Turns a stream of token ids into text, which is emitted as soon as it is settled.
 
-Text that is shown before no later token can change it could turn out different at the end.
+Text is settled when no later token can change it.
 """
 
 import json
@@ -20,11 +20,11 @@ class Settling(Enum):
 
     WITH_THE_TOKEN = auto()
     WITH_THE_CHARACTER = auto()
-    """Tokens are bytes of UTF-8, and a character may take several."""
+    """Tokens are bytes of UTF-8, and a character may take several tokens."""
     AFTER_BYTE_TOKENS = auto()
-    """A run of tokens such as <0x0A> is text if all of it is UTF-8, else one U+FFFD for each."""
+    """A run of tokens such as <0x0A> is text if all of it is UTF-8, else one U+FFFD per token."""
     AT_THE_END = auto()
-    """Any later token may change it, as far as we know the decoder."""
+    """For all we know of the decoder, any later token may change the text."""
 
 
 def settling_of(backend: tokenizers.Tokenizer) -> Settling:
@@ -39,7 +39,7 @@ def settling_of(backend: tokenizers.Tokenizer) -> Settling:
         settling = Settling.AFTER_BYTE_TOKENS
         before.remove("ByteFallback")
     known = all(name in PER_TOKEN for name in before) and all(
-        # Spaces at the start are gone before the first text comes.
+        # Leading spaces are stripped before the first text is emitted.
         (stage["type"], stage.get("stop")) == ("Strip", 0)
         for stage in stages[place + 1 :]
     )
@@ -47,7 +47,7 @@ def settling_of(backend: tokenizers.Tokenizer) -> Settling:
 
 
 def stages_of(backend: tokenizers.Tokenizer) -> list[Mapping[str, Any]]:
-    """What a tokenizer's decoder does, step by step, as tokenizer.json has it."""
+    """The steps of a tokenizer's decoder, as tokenizer.json lists them."""
     decoder = backend.decoder
     return [] if decoder is None else [*_flatten(json.loads(decoder.__getstate__()))]
 
@@ -58,11 +58,11 @@ def is_byte_token(token: str) -> bool:
 
 
 def _tells_byte_tokens(stages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a byte fallback takes for bytes what shows as bytes in the tokens themselves."""
+    """Whether the tokens alone show what a byte fallback takes for bytes."""
     for stage in stages:
         if stage["type"] == "ByteFallback":
             return True
-        # What is put into a token must not be part of a byte token.
+        # Text that a step inserts into tokens must not be part of a byte token.
         if stage["type"] != "Replace" or BYTE_TOKEN_CHARACTERS.issuperset(stage["content"]):
             return False
     return False
@@ -78,16 +78,15 @@ def _flatten(stage: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 REPLACEMENT = "\ufffd"
 CONTEXT_OF_BYTES = 8
-"""Tokens, of a byte at least each: a character has four, and bytes before it may be of another."""
+"""In tokens of at least one byte: a character has up to four, and may follow an unfinished one."""
 MAX_WITHOUT_TEXT = 64
 
 
 class Detokenizer:
-    """Decodes a growing sequence of token ids; what it emits adds up to decoding them all.
+    """Decodes a growing sequence of token ids; the emitted text equals decoding them all at once.
 
-    Each step decodes a short window: tokens whose text waits, behind a context of others, since a
-    decoder may treat the first token, or the first spaces, of a text differently. Text waits until
-    no later token can change it.
+    Each step decodes a short window: the tokens whose text is not settled, after some others as
+    context, because a decoder may treat the first token or spaces of a text differently.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, *, skip_special_tokens: bool) -> None:
@@ -101,13 +100,13 @@ class Detokenizer:
         self._num_emitted = 0
 
     def push(self, token_ids: Iterable[int]) -> str:
-        """The text that these token ids settle; empty while all of it waits."""
+        """The text that these token ids settle; empty if they settle none."""
         text = "".join([self._push(token_id) for token_id in token_ids])
         self._num_emitted += len(text)
         return text
 
     def finish(self) -> str:
-        """What still waits, with U+FFFD for bytes that never became a character."""
+        """The remaining text, with U+FFFD for bytes that never became a character."""
         text = self._decode(self._token_ids)
         rest = text[self._num_emitted :]
         self._num_emitted = len(text)
@@ -122,18 +121,18 @@ class Detokenizer:
         if self._settling is Settling.AFTER_BYTE_TOKENS and is_byte_token(token):
             return ""
         text, by_character = self._decode(self._window), Settling.WITH_THE_CHARACTER
-        # The last character may be unfinished; those before it are what they are.
+        # Only the last character may be unfinished.
         is_open = self._settling is by_character and text.endswith(REPLACEMENT)
         settled = text[self._num_settled : len(text) - is_open]
         if text:
             self._keep_context(CONTEXT_OF_BYTES if is_open else 1, is_open)
         elif len(self._window) > MAX_WITHOUT_TEXT:
-            # A decoder may drop what a text starts with.
+            # A decoder may drop the start of a text.
             self._settling = Settling.AT_THE_END
         return settled
 
     def _keep_context(self, num_kept: int, num_open: int) -> None:
-        """The last tokens, so many that they have text and what follows is no text's start."""
+        """Keep enough tokens that they have text, and that what follows does not start a text."""
         while not (text := self._decode(self._window[-num_kept:])):
             num_kept *= 2
         self._window, self._num_settled = self._window[-num_kept:], len(text) - num_open
@@ -145,18 +144,18 @@ class Detokenizer:
 def decode(
     backend: tokenizers.Tokenizer, token_ids: Sequence[int], *, skip_special_tokens: bool
 ) -> str:
-    """Their text; a replacement character where the library fails."""
+    """The text of token ids; a replacement character where the library fails."""
     try:
         return backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
     except BaseException as error:
-        # The library's panics, as on a pattern that backtracks forever, are no Exception.
+        # A panic of the library, as on a pattern that backtracks forever, is not an Exception.
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             return REPLACEMENT
         raise
 
 
 def _left_out_of(backend: tokenizers.Tokenizer) -> frozenset[str]:
-    """Added tokens that decoding skips: one that is listed twice need not say so."""
+    """Added tokens that decoding skips; of one that is listed twice, only one entry may say so."""
 
     def has_text(token_id: int, *, skip_special_tokens: bool) -> bool:
         return bool(decode(backend, [token_id], skip_special_tokens=skip_special_tokens))

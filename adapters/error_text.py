@@ -1,6 +1,6 @@
-"""Text of others: what they say in our one-line errors, and files that may be anything.
+"""Quotes foreign text in one-line errors, and reads files that may hold anything.
 
-Reading those ends, and does not fill the memory.
+Such reads always end and never fill the memory.
 """
 
 from collections.abc import Callable
@@ -13,18 +13,18 @@ MAX_LENGTH = 300
 
 
 def ends_program(error: BaseException) -> bool:
-    """Whether it asks the program to end, so that nobody may keep it for a stranger's mistake."""
+    """Whether an error asks the program to end and must not be reported as a file's mistake."""
     return isinstance(error, KeyboardInterrupt | SystemExit)
 
 
 def one_line(said: object) -> str:
-    """What an error or a value says, on one line of bounded length."""
+    """The text of an error or a value, on one line of bounded length."""
     if isinstance(said, OSError) and said.strerror:
-        # The number and the path would say nothing new.
+        # The number and the path would add nothing.
         said = said.strerror
     try:
         words = " ".join(str(said).split())
-    except Exception:  # noqa: BLE001, a stranger's error may fail even at that
+    except Exception:  # noqa: BLE001, even str() of a foreign error may fail
         words = type(said).__name__
     return words if len(words) <= MAX_LENGTH else words[:MAX_LENGTH] + " …"
 
@@ -32,16 +32,16 @@ def one_line(said: object) -> str:
 def unfit(
     where: object, expected: str, got: object, kind: type[AcceptorError] = CheckpointError
 ) -> AcceptorError:
-    """The error that says what there should be, and what an error or a value says instead."""
+    """An error that says what was expected, and which error or value came instead."""
     return kind(f"{where}: expected {expected}, got {one_line(got)}")
 
 
 MAX_CHARACTERS = 64 * 2**20
-"""More than any real config, template or shard index; /dev/zero has more."""
+"""More than any real config, template or shard index has; /dev/zero has more."""
 
 
 def read_bounded(path: Path) -> str:
-    """The text of a file.
+    """The text of a file of bounded length.
 
     Raises:
         OSError: it cannot be read.
@@ -55,7 +55,7 @@ def read_bounded(path: Path) -> str:
 
 
 def read_named(path: Path, expected: str, read: Callable[[str], Any] = str) -> Any:
-    """What a file that the user names says to its reader; anything else raises `ConfigError`."""
+    """Read a file that the user named; a bad one raises `ConfigError`."""
     try:
         return read(read_bounded(path))
     except (OSError, ValueError, RecursionError) as error:

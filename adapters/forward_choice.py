@@ -1,4 +1,4 @@
-"""Which forward computes a model: Triton's kernels for decode steps, or torch's libraries alone."""
+"""Chooses the forward of a model: Triton's kernels for decode steps, or torch's libraries alone."""
 
 import logging
 import shutil
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .few_tokens.forward import FewTokens
 
 FORWARDS = ("auto", "triton", "torch")
-"""What can be asked for; with auto, Triton's where they apply."""
+"""The choices; auto takes Triton's kernels where they apply."""
 
 _logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def choose_kernels(forward: str, decoder: Decoder, angles: Tensor) -> "FewTokens
 
 
 def why_no_triton(device: torch.device) -> str | None:
-    """What keeps Triton's kernels from a device; None for nothing known."""
+    """Why Triton's kernels cannot run on a device; None if no reason is known."""
     if device.type != "cuda":
         return f"expected a CUDA device, got {device.type}"
     if find_spec("triton") is None:
@@ -65,7 +65,7 @@ def _load_kernels(decoder: Decoder, angles: Tensor) -> "FewTokens":
         with torch.cuda.device(device):
             _try_out(kernels)
     except torch.OutOfMemoryError:
-        # Torch's libraries would need as much.
+        # Torch's libraries would need as much memory.
         raise
     except Exception as error:
         expected = "kernels that compile and run"
@@ -74,7 +74,7 @@ def _load_kernels(decoder: Decoder, angles: Tensor) -> "FewTokens":
 
 
 def _try_out(kernels: "FewTokens") -> None:
-    """Compile and run one layer's kernels, for one token and for as many as they take."""
+    """Compile and run one layer's kernels, for one token and for the most that they take."""
     decoder, angles = kernels.decoder, kernels.attend.angles
     one_layer = evolve(kernels, decoder=evolve(decoder, layers=decoder.layers[:1]))
     attention = decoder.layers[0].attention

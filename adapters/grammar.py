@@ -1,7 +1,7 @@
 """Grammars through xgrammar: outputs that are JSON of a schema, or match a regular expression.
 
-What a schema or an expression asks for and xgrammar ignores is refused: outputs would not follow
-it.
+Parts of a schema or an expression that xgrammar ignores are an error: outputs would not follow
+them.
 """
 
 import json
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @frozen(eq=False)
 class GrammarMasks:
-    """Follows one output of a grammar.
+    """Makes the masks of one output that follows a grammar.
 
     Attributes:
-        matcher: where the grammar stands.
+        matcher: holds the grammar's state.
         within: [num_words] int32, a mask that all others stay within; None for all tokens.
     """
 
@@ -37,7 +37,7 @@ class GrammarMasks:
     within: Tensor | None = None
 
     def fill(self, masks: Tensor, draft_token_ids: Sequence[int]) -> None:
-        """Write what may follow the output and each draft token: [num_tokens + 1, num_words]."""
+        """Write the masks after the output and each draft token: [num_tokens + 1, num_words]."""
         num_taken = 0
         for row, token_id in enumerate((*draft_token_ids, -1)):
             if self.matcher.is_terminated():
@@ -51,7 +51,7 @@ class GrammarMasks:
         self.matcher.rollback(num_taken)
 
     def accept(self, token_id: int) -> None:
-        """Take in what was emitted, unless the grammar forbids it.
+        """Advance by emitted tokens.
 
         Raises:
             InvalidInputError: the grammar forbids it.
@@ -65,8 +65,8 @@ class Grammars:
     """Compiles grammars for one target's tokens.
 
     Attributes:
-        tokens: the target's.
-        compiler: knows them.
+        tokens: the target's vocabulary.
+        compiler: compiles grammars for it.
     """
 
     tokens: "xgrammar.TokenizerInfo"
@@ -74,12 +74,12 @@ class Grammars:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, vocab_size: int, end_token_ids: Iterable[int]) -> "Grammars":
-        """Of a target; what ends an output is allowed only where the grammar is complete.
+        """Prepare a target's tokens.
 
         Args:
             tokenizer: the target's.
             vocab_size: the width of its logits.
-            end_token_ids: what ends an output; allowed only where the grammar is complete.
+            end_token_ids: tokens that end an output; allowed only where the grammar is complete.
 
         Raises:
             UnavailableError: xgrammar is not there.
@@ -101,19 +101,19 @@ class Grammars:
         return cls(tokens, xgrammar.GrammarCompiler(tokens))
 
     def json_schema(self, schema: str) -> Callable[[], GrammarMasks]:
-        """Outputs of this schema, written as `json.dumps` writes them.
+        """The grammar of a schema's JSON, written as `json.dumps` writes it.
 
         Raises:
-            InvalidInputError: it is no schema that xgrammar knows, or asks for what it ignores.
+            InvalidInputError: xgrammar does not know the schema, or ignores a part of it.
         """
         compile_schema = partial(self.compiler.compile_json_schema, any_whitespace=False)
-        # JSON escapes control characters; where lengths are limited, xgrammar lets them in.
+        # JSON escapes control characters, but xgrammar allows them where lengths are limited.
         tokens = self.tokens.decoded_vocab
         plain = pack_allowed(torch.tensor([[min(token, default=32) >= 32 for token in tokens]]))[0]
         return self._masks("json_schema", schema, ignored_in_schema, compile_schema, plain)
 
     def regex(self, pattern: str) -> Callable[[], GrammarMasks]:
-        """Outputs that a regular expression matches as a whole.
+        """The grammar of texts that a regular expression matches as a whole.
 
         Raises:
             InvalidInputError: xgrammar cannot read it, or ignores a part of it.
@@ -136,7 +136,7 @@ class Grammars:
         try:
             grammar = compile_text(text)
         except (RuntimeError, UnicodeEncodeError) as error:
-            # Behind the place in its source, or in the text.
+            # The message follows the place in xgrammar's source, or in the text.
             said = one_line(error)
             said = said.partition(": ")[2] or said
             raise unfit(name, "what xgrammar reads", said, InvalidInputError) from None
@@ -152,26 +152,26 @@ IGNORED = _words(
     "maxContains minContains not then uniqueItems"
 )
 SOLE = _words("$ref allOf anyOf const enum oneOf")
-"""What else is asked for beside one of these is ignored."""
+"""xgrammar ignores other keywords beside one of these."""
 TYPED = _words(
     "exclusiveMaximum exclusiveMinimum format maxItems maxLength maxProperties maximum minItems "
     "minLength minProperties minimum multipleOf pattern propertyNames required"
 )
-"""Ignored where nothing says the type, as these do:"""
+"""xgrammar ignores these unless the type is given, by "type" or by one of the next:"""
 TELLING = _words(
     "additionalProperties items patternProperties prefixItems properties unevaluatedItems "
     "unevaluatedProperties"
 )
 NAMED = _words("$defs definitions patternProperties properties")
-"""What holds schemas by names, which may be those of keywords."""
+"""Keywords that hold schemas by name; a name may equal a keyword."""
 VALUES = _words("const default enum examples")
-"""What holds any values."""
+"""Keywords that hold arbitrary values."""
 _NAMES = ("boolean", "integer", "number", "string", "null", "array", "object")
 TYPES = dict(zip((bool, int, float, str, type(None), list, dict), _NAMES, strict=True))
 
 
 def ignored_in_schema(schema: str) -> str | None:
-    """The first part that is not heeded; None, too, where the text is no schema."""
+    """The first part that xgrammar ignores; None, too, if the text is not a schema."""
     try:
         return next(_ignored(json.loads(schema)), None)
     except (ValueError, TypeError, RecursionError):
@@ -179,7 +179,7 @@ def ignored_in_schema(schema: str) -> str | None:
 
 
 def ignored_in_regex(pattern: str) -> str | None:
-    """The first assertion about what stands around it."""
+    """The first lookaround or boundary assertion."""
     found = re.search(r"(?<!\\)(?:\\\\)*(\(\?<?[=!])", pattern)
     return found and found[1]
 
@@ -219,7 +219,7 @@ def _ignored_here(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _agree(schema: Mapping[str, Any], keyword: str) -> bool:
-    """Whether all that the keyword allows is of the schema's type."""
+    """Whether all values that the keyword allows have the schema's type."""
     wanted = [*_types(schema)]
     if "number" in wanted:
         wanted.append("integer")
@@ -227,7 +227,7 @@ def _agree(schema: Mapping[str, Any], keyword: str) -> bool:
 
 
 def _types(schema: Any) -> Iterator[str]:
-    """The types of what it allows; "any" where it does not say."""
+    """The types that a schema allows; "any" if it does not say."""
     match schema:
         case {"type": str(name)}:
             yield name

@@ -1,7 +1,7 @@
 """JSON files of a checkpoint directory, read field by field.
 
-Every error names the file, the field, what was expected and what was there. A field without a
-default must be present and of its type.
+Every error names the file, the field, what was expected and what it holds. A field without a
+default must be present, and of its type.
 """
 
 import json
@@ -21,13 +21,13 @@ _FLOAT32 = torch.finfo(torch.float32)
 
 @frozen
 class JsonObject:
-    """A JSON object and where it stands.
+    """A JSON object and its place in a file.
 
     Attributes:
-        source: the file, and the path of fields inside it, for errors.
+        source: the file and the path of fields inside it, for errors.
         values: field name -> value; null counts as absent.
 
-    Every method raises `CheckpointError` when a value is absent without a default, or unfit.
+    Every method raises `CheckpointError` if a value is absent without a default, or unfit.
     """
 
     source: str
@@ -37,7 +37,7 @@ class JsonObject:
         return self.values.get(name) is not None
 
     def value(self, name: str, default: Any = None) -> Any:
-        """The value as it stands, or the default when it is absent or null."""
+        """The value unchanged, or the default if it is absent or null."""
         value = self.values.get(name)
         return default if value is None else value
 
@@ -50,7 +50,7 @@ class JsonObject:
         return value
 
     def positive(self, name: str, default: float | None = None) -> float:
-        """A number above 0 that float32 holds, since tensors of it will be computed with."""
+        """A number above 0 that float32 can hold, since tensors will hold it."""
         value = self.value(name, default)
         self._check(check_number, name, value, _FLOAT32.tiny, _FLOAT32.max)
         return float(value)
@@ -63,21 +63,21 @@ class JsonObject:
         return value
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A string, which UTF-8 can hold."""
+        """A string that UTF-8 can encode."""
         value = self.value(name, default)
         if not isinstance(value, str) or any("\ud800" <= letter <= "\udfff" for letter in value):
             raise self.error(name, "a string", value)
         return value
 
     def section(self, name: str) -> "JsonObject":
-        """An object inside this one; empty when absent."""
+        """An object inside this one; empty if absent."""
         values = self.value(name, {})
         if not isinstance(values, dict):
             raise self.error(name, "an object", values)
         return JsonObject(f"{self.source}: {name}", values)
 
     def error(self, name: str, expected: str, got: object) -> AcceptorError:
-        """The error that says what the field should have been."""
+        """An error that says what the field should be."""
         text = "nothing" if got is None else json.dumps(got)
         return unfit(f"{self.source}: {name}", expected, text)
 

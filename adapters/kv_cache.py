@@ -1,9 +1,9 @@
-"""A static key/value cache addressed by slot and position, and where a forward's tokens are in it.
+"""A static key/value cache addressed by slot and position, and the places of a forward's tokens.
 
 Writing a position again replaces it, so rejecting a draft means advancing less.
 
-A GPU's kernels are planned once per length, so lengths are rounded up there: for odd ones kernels
-are compiled anew, and attention that copies slots is slower.
+On a GPU lengths are rounded up: kernels are compiled once per length, and attention that copies
+slots is slower at odd ones.
 """
 
 from collections.abc import Sequence
@@ -18,25 +18,25 @@ from ..core.errors import InvalidInputError
 from .error_text import unfit
 
 SLOT_STEP, READ_STEP = 128, 256
-"""A slot has a multiple of so many positions, and attention reads a multiple, or all there are."""
+"""Slots have a multiple of this many positions, and attention reads a multiple, or all."""
 
 
 def rounded_up(length: int, step: int, device: torch.device) -> int:
-    """A length that a device's kernels take well, and that is not shorter."""
+    """Round a length up to one that suits the device's kernels."""
     return -(-length // step) * step if device.type != "cpu" else length
 
 
 @frozen(eq=False)
 class KVCache:
-    """What a model remembers, per layer.
+    """The keys and values of every layer.
 
     Positions come before heads, unlike in the attention that reads them: a token's keys are then
     one contiguous row, and one index_copy_ writes a step of any batch.
 
     Attributes:
         layers: [num_slots, max_len, 2 * num_kv_heads, head_dim] each, a position's keys before its
-            values: what a step adds is written at once. Models of the transformers library, whose
-            values may be of another size, have one for keys and one for values.
+            values, so that a step writes both at once. Models of the transformers library, whose
+            values may have another size, have one tensor for keys and one for values.
         slot_ids: [num_slots] int64, all slots in order.
     """
 
@@ -55,7 +55,7 @@ class KVCache:
         """An empty cache, see `SlotMemory.new_cache`."""
         check_integer("num_slots", num_slots, 1)
         rows = num_slots, rounded_up(max_len, SLOT_STEP, device)
-        # Zeros, because positions not yet written are read and then masked: what is masked must be
+        # Zeros, because attention reads unwritten positions and multiplies them by 0: they must be
         # finite, since 0 times NaN is NaN.
         layers = (torch.zeros((*rows, *shape), dtype=dtype, device=device) for shape in shapes)
         return cls(tuple(layers), torch.arange(num_slots, device=device))
@@ -75,7 +75,7 @@ class SlotMemory:
     """The caches of a `acceptor.core.ports.SlotModel`.
 
     Attributes:
-        layer_shapes: of what each layer remembers of a token, the last dimensions of
+        layer_shapes: the shape that each layer caches per token, the last dimensions of
             `KVCache.layers`.
 
     The others are those of `SlotModel`.
@@ -87,7 +87,7 @@ class SlotMemory:
     device: torch.device
 
     def new_cache(self, num_slots: int, max_len: int) -> KVCache:
-        """Room for max_len positions in each of num_slots slots, or for a few more.
+        """Allocate max_len positions, or a few more, in each of num_slots slots.
 
         Raises:
             InvalidInputError: num_slots is below 1, or max_len not in [1, max_model_len].
@@ -96,12 +96,12 @@ class SlotMemory:
         return KVCache.allocate(self.layer_shapes, num_slots, max_len, self.dtype, self.device)
 
     def clear(self, cache: KVCache, slot_ids: Sequence[int]) -> None:
-        """Forget slots: needed before reuse only when their sequences left NaN or infinity."""
+        """Forget slots; needed before reuse only if their sequences left NaN or infinity."""
         cache.clear(slot_ids)
 
 
 def _check_values(name: str, values: Tensor, limit: int) -> int:
-    """Raise `InvalidInputError` unless all are in [0, limit); the largest."""
+    """Raise `InvalidInputError` unless all are in [0, limit); return the largest."""
     lowest, highest = (int(bound) for bound in values.aminmax())
     if lowest < 0 or highest >= limit:
         got = f"{lowest} to {highest}"
@@ -116,7 +116,7 @@ class Places:
     Attributes:
         positions: [num_reqs, num_tokens] int64.
         slot_ids: [num_reqs] int64.
-        num_positions: how many positions of them are read.
+        num_positions: how many positions of each slot are read.
         max_len: how many positions a slot has.
     """
 
@@ -135,14 +135,14 @@ class Places:
         limits: tuple[int, int],
         max_position: int | None,
     ) -> "Places":
-        """Look at tokens; without max_position a GPU, which is not asked, reads whole slots.
+        """Check tokens and find their places; without max_position a GPU reads whole slots.
 
         Args:
             token_ids, positions: [num_reqs, num_tokens] int64.
             slot_ids: [num_reqs] int64; None means request i uses slot i.
-            cache: where they are written.
-            limits: what no id and no position reaches; a slot that was rounded up may have more.
-            max_position: the highest of the positions, where it is known.
+            cache: the cache that is written.
+            limits: the ends of ids and of positions; slots that were rounded up may be longer.
+            max_position: the highest of the positions, if it is known.
 
         Raises:
             InvalidInputError: wrong shape, dtype or device; on a CPU also an id outside the
@@ -168,7 +168,7 @@ class Places:
 
     @cached_property
     def slots(self) -> Tensor | slice:
-        """The same; on a CPU a slice where they lie side by side, which is read without a copy."""
+        """The slots; on a CPU a slice if they are adjacent, which is read without a copy."""
         if self.slot_ids.device.type != "cpu" or bool((self.slot_ids.diff() != 1).any()):
             return self.slot_ids
         first = int(self.slot_ids[0])
@@ -176,15 +176,15 @@ class Places:
 
     @cached_property
     def rows(self) -> Tensor:
-        """Which row of a layer's cache each token has: [num_reqs * num_tokens] int64."""
+        """The row of each token in a layer's cache: [num_reqs * num_tokens] int64."""
         return torch.add(self.positions, self.slot_ids[:, None], alpha=self.max_len).flatten()
 
     def bias(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        """What is added to scores: 0 where a token may look, -inf elsewhere.
+        """The bias on scores: 0 where a token may look, -inf elsewhere.
 
         Args:
             window: how many positions a token sees, its own included; None for all.
-            dtype: of the result.
+            dtype: the result's.
 
         Returns:
             [num_reqs, 1, num_tokens, num_positions].

@@ -1,4 +1,4 @@
-"""A decoder with its positions, slots and cache: the model as the decode loop sees it.
+"""A decoder with positions, slots and a cache: the model as the decode loop sees it.
 
 A forward never reads a tensor's values on the host, so it does not wait for a GPU and can be
 captured in a CUDA graph.
@@ -29,11 +29,11 @@ class TransformerModel(SlotMemory):
     """A `acceptor.core.ports.LanguageModel`.
 
     Attributes:
-        config: what config.json said.
+        config: the content of config.json.
         decoder: the weights, all of one dtype on one device.
         wanted_forward: one of `acceptor.adapters.forward_choice.FORWARDS`.
 
-    The other fields are those of the config, of the weights and of `LanguageModel`.
+    The other fields are those of the config, the weights and `LanguageModel`.
 
     Raises:
         InvalidInputError: there is no such forward.
@@ -69,7 +69,7 @@ class TransformerModel(SlotMemory):
         return "torch" if self._kernels is None else "triton"
 
     def first_layers(self, num_layers: int) -> "TransformerModel":
-        """The model that leaves after some layers, with the same weights, norm and LM head.
+        """The model that ends after some layers, with the same weights, norm and LM head.
 
         Raises:
             InvalidInputError: num_layers is not in [1, the number of layers].
@@ -94,8 +94,8 @@ class TransformerModel(SlotMemory):
         """Score tokens, see `acceptor.core.ports.LanguageModel.forward`.
 
         Where requests differ in length, pad with any token at the next positions: later tokens
-        write over them. Each slot comes once; without slot_ids request i uses slot i. Without
-        max_position a GPU, which is not asked, attends to the whole length of the cache.
+        overwrite them. Each slot comes once; without slot_ids request i uses slot i. Without
+        max_position a GPU attends to the whole length of the cache.
 
         Raises:
             InvalidInputError: wrong shape, dtype, device or tap; on CPU also a token outside the

@@ -1,6 +1,6 @@
-"""One call from a directory or hub id to a model that runs: this project's, or transformers'.
+"""Loads a model from a directory or hub id in one call, by this project's code or transformers'.
 
-Weights of this project's decoder are float32, bfloat16 or float16; quantised ones are an error.
+This project's decoder takes float32, bfloat16 or float16 weights; quantised ones are an error.
 """
 
 from importlib.util import find_spec
@@ -33,19 +33,19 @@ def load_model(
 
     Args:
         path_or_hub_id: a local directory, or `owner/name` on the Hugging Face hub.
-        dtype: of the weights and logits; None means float32 on CPU, where it is fastest, and the
-            checkpoint's own elsewhere.
+        dtype: the dtype of weights and logits; None means float32 on CPU, where it is fastest, and
+            the checkpoint's own elsewhere.
         device: where to compute.
         max_model_len: how many positions a sequence may have; None means all that the model was
             made for.
-        forward: `triton` for kernels that compute decode steps on a GPU, `torch` for torch's
-            libraries, `auto` for Triton's where they apply.
+        forward: `triton` for Triton's kernels in decode steps on a GPU, `torch` for torch's
+            libraries, `auto` for Triton's kernels where they apply.
 
     Raises:
         CheckpointError: a file is missing, damaged or unsupported.
         InvalidInputError: dtype, device, max_model_len or forward is unfit.
-        UnavailableError: the device is not there, or the forward cannot be used on it, or
-            huggingface_hub is needed and missing.
+        UnavailableError: the device is missing, or the forward cannot run on it, or huggingface_hub
+            is needed and missing.
     """
     device = check_device(device)
     check_choice("forward", forward, FORWARDS)
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from .library_model.model import LibraryModel
 
 ADAPTERS = ("auto", "own", "transformers")
-"""What can be asked for; with auto, this project's decoder for the architectures that it has."""
+"""The choices; auto takes this project's decoder for the architectures that it has."""
 
 
 def load_any_model(
@@ -108,7 +108,7 @@ def random_any_model(
 
 
 def _is_ours(config: JsonObject) -> bool:
-    # A config that names none is refused in the words of this project's decoder.
+    # If a config names none, this project's decoder raises the error.
     return named_architecture(config) in (None, *ARCHITECTURES)
 
 

@@ -1,9 +1,8 @@
 """The shape of a model, read from config.json.
 
-Fields that the architecture's implementation in transformers does not read are ignored, because
-they change nothing there either. Fields that it reads and we lack are an error. Defaults of absent
-fields are those of transformers. All architectures run through the one decoder of
-`acceptor.adapters.transformer`.
+Fields that transformers' implementation of the architecture does not read are ignored. Fields that
+it reads and this one does not support are an error. Absent fields have transformers' defaults. All
+architectures run through the one decoder of `acceptor.adapters.transformer`.
 """
 
 import json
@@ -23,14 +22,14 @@ Windows = tuple[int | None, ...]
 
 @frozen(kw_only=True)
 class Architecture:
-    """One architecture.
+    """What one architecture adds to a plain decoder.
 
     Attributes:
         qkv_bias, output_bias, mlp_bias: whether these projections have a bias; a string names the
             config field that says so.
         qk_norm: whether queries and keys are normalised per head.
         read_windows: config and number of layers -> each layer's sliding window, or None.
-        default_head_dim: head_dim when the config has none; None means hidden_size / heads.
+        default_head_dim: head_dim if the config has none; None means hidden_size / heads.
     """
 
     qkv_bias: bool | str = False
@@ -57,7 +56,7 @@ def _same_window(config: JsonObject, num_layers: int) -> Windows:
 
 
 def _window(config: JsonObject) -> int | None:
-    # Here null differs from absent: it switches the window off.
+    # Here null, unlike absent, switches the window off.
     if config.values.get("sliding_window", 4096) is None:
         return None
     return config.integer("sliding_window", 1, default=4096)
@@ -102,7 +101,7 @@ ARCHITECTURES = {
 
 
 def named_architecture(config: JsonObject) -> str | None:
-    """The architecture that config.json names, ours or not; None unless it names exactly one."""
+    """The architecture that config.json names, ours or not; None if it names none or several."""
     names = config.value("architectures")
     is_one = isinstance(names, list) and len(names) == 1 and isinstance(names[0], str)
     return names[0] if is_one else None
@@ -111,7 +110,7 @@ def named_architecture(config: JsonObject) -> str | None:
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 MAX_LAYERS = 1024
 MAX_POSITIONS = 2**22
-"""Far beyond any real model; a hostile config must not fill the memory."""
+"""Far beyond any real model, but a hostile config must not fill the memory."""
 
 _ONLY_VALUES: dict[str, object] = {
     "hidden_act": "silu",
@@ -134,7 +133,7 @@ class ModelConfig:
         qkv_bias, output_bias, mlp_bias: whether these projections have a bias.
         qk_norm: whether queries and keys are normalised per head.
         tie_word_embeddings: whether the LM head is the token embedding.
-        dtype: what config.json says the weights are; None when it says nothing.
+        dtype: the weights' dtype by config.json; None if it names none.
         eos_token_ids: tokens that end a text, from generation_config.json or else config.json.
     """
 
@@ -158,12 +157,12 @@ class ModelConfig:
 
     @property
     def num_layers(self) -> int:
-        """How many decoder layers."""
+        """The number of decoder layers."""
         return len(self.windows)
 
     @property
     def head_dim(self) -> int:
-        """Dimensions of one attention head."""
+        """The size of an attention head."""
         return self.rope.head_dim
 
     @property
@@ -173,7 +172,7 @@ class ModelConfig:
 
     @classmethod
     def read(cls, path: Path) -> "ModelConfig":
-        """Read a config.json of any name, and generation_config.json where it stands beside it."""
+        """Read a config file of any name, and a generation_config.json beside it."""
         config = read_json(path)
         name = named_architecture(config)
         if name is None or name not in ARCHITECTURES:
@@ -184,13 +183,13 @@ class ModelConfig:
 
     @classmethod
     def of(cls, config: JsonObject, name: str) -> "ModelConfig":
-        """Read a config of this architecture, whatever it calls itself; no token ends a text."""
+        """Read a config as this architecture's, whatever it names; no token ends a text."""
         architecture = ARCHITECTURES[name]
         for field, only in _ONLY_VALUES.items():
             if config.value(field, only) != only:
                 expected = "nothing" if only is None else json.dumps(only)
                 raise config.error(field, expected, config.value(field))
-        # Here null differs from absent: transformers then lets tokens see later ones.
+        # Here null, unlike absent, makes transformers let tokens see later ones.
         if config.values.get("is_causal", True) is None:
             raise config.error("is_causal", "true", None)
         heads, kv_heads, rope = _read_heads(config, architecture)
@@ -234,7 +233,7 @@ def _read_heads(config: JsonObject, architecture: Architecture) -> tuple[int, in
 
 
 def context_of(wanted: int | None, longest: int) -> int:
-    """How many positions a model gets: all that it was made for, unless fewer are wanted."""
+    """How many positions a model gets: all that it was made for, or fewer if wanted."""
     length = longest if wanted is None else wanted
     check_integer("max_model_len", length, 1, longest)
     return length
@@ -261,7 +260,7 @@ def read_eos(directory: Path, config: JsonObject, vocab_size: int) -> tuple[int,
         CheckpointError: one of them is not in the vocabulary.
     """
     source, path = config, directory / "generation_config.json"
-    # A link to nothing is an error, and no file that is not there.
+    # A dangling link is an error; a missing file is not.
     if os.path.lexists(path) and "eos_token_id" in (generation := read_json(path)):
         source = generation
     value = source.value("eos_token_id", [])

@@ -1,6 +1,6 @@
-"""A model of a real one's shape with random weights: for measuring speed without a download.
+"""Models of a real one's shape with random weights, to measure speed without a download.
 
-Its text means nothing, so acceptance must be set, not measured.
+Their text means nothing, so acceptance must be set, not measured.
 """
 
 import zlib
@@ -18,22 +18,22 @@ from .model_config import ModelConfig, context_of
 from .weights import DRAFT_TO_TARGET, WeightReader, expected_tensors
 
 STANDARD_DEVIATION = 0.02
-"""As Llama's are initialised: activations and logits stay of the order of 1."""
+"""Llama's initialisation: activations and logits stay of the order of 1."""
 
 _ADDED_TO_HIDDEN = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
 
 
 @frozen
 class RandomTensors:
-    """Normally distributed matrices and biases; norms are 1. A name always gives the same.
+    """Normally distributed matrices and biases; norms are 1. A name always gives the same tensor.
 
     Attributes:
-        directory: where they would be, for errors.
-        shapes: of all tensors; loaders add what they expect.
-        dtype, device: what they are made in.
+        directory: the directory that errors name.
+        shapes: the shapes of all tensors; loaders add those that they expect.
+        dtype, device: those of the tensors.
         seed: other seeds give other weights.
-        layer_decay: each layer adds so much of what the one before adds to the hidden state. Below
-            1 the first layers say nearly what all of them say, as in trained models.
+        layer_decay: the ratio of what a layer adds to the hidden state to what the one before adds.
+            Below 1 the first layers predict nearly what all of them do, as in trained models.
     """
 
     directory: Path
@@ -45,11 +45,11 @@ class RandomTensors:
 
     @property
     def entries(self) -> Mapping[str, Entry]:
-        """Nothing is stored, and whatever is expected is there."""
+        """An entry for every tensor that was expected so far."""
         return {name: Entry(self.directory, shape, "") for name, shape in self.shapes.items()}
 
     def check(self, expected: Mapping[str, Shape]) -> None:
-        """Be what a loader expects."""
+        """Note the shapes that a loader expects."""
         self.shapes.update(expected)
 
     def tensor(self, name: str) -> Tensor:
@@ -82,15 +82,15 @@ def random_model(
     layer_decay: float = 1.0,
     forward: str = "auto",
 ) -> TransformerModel:
-    """A model of the shape that a config.json tells.
+    """A model of the shape that a config.json describes.
 
     Args:
-        config_file: as Hugging Face writes it; the file may have another name.
-        dtype: of the weights; None for float32 on a CPU and the config's own, or bfloat16,
+        config_file: a config.json as Hugging Face writes it; the file may have any name.
+        dtype: the weights' dtype; None for float32 on a CPU and the config's own, or bfloat16,
             elsewhere.
         device, max_model_len, forward: as in `load_model`.
-        num_layers: fewer than the config has.
-        seed: of the weights.
+        num_layers: a number of layers below the config's.
+        seed: the seed of the weights.
         layer_decay: in (0, 1], see `RandomTensors`.
     """
     device = torch.device(device)

@@ -1,11 +1,10 @@
-"""Rotary position embedding (RoFormer, arXiv 2104.09864) and the ways of stretching it.
+"""Rotary position embedding (RoFormer, arXiv 2104.09864) and its extensions to longer contexts.
 
 Frequencies cannot depend on the sequence's length, because keys in the cache are rotated once and
 never again.
 
-A Hugging Face config spells it as `rope_parameters` with the theta inside, or as the older
-`rope_theta` beside `rope_scaling`. Here no field is ignored: one that is unknown could change every
-logit.
+A Hugging Face config has `rope_parameters` with the theta inside, or the older `rope_theta` beside
+`rope_scaling`. Here no field is ignored: an unknown one could change every logit.
 """
 
 import math
@@ -19,20 +18,20 @@ from .error_text import unfit
 from .json_object import JsonObject
 
 Stretch = Callable[[Tensor], Tensor]
-"""Frequencies [head_dim / 2] float32 -> the same, for longer contexts."""
+"""Frequencies [head_dim / 2] float32 -> frequencies for longer contexts."""
 
 
 @frozen(kw_only=True)
 class Rope:
-    """How positions turn queries and keys.
+    """How positions rotate queries and keys.
 
     Attributes:
         head_dim: dimensions of a head, even; dimension i is paired with i + head_dim / 2.
         theta: base of the wavelengths.
-        stretch: what becomes of the frequencies; None leaves them.
-        attention_factor: what rotated vectors are multiplied by.
-        stretched_len: how many positions a stretched context has, where that is more than the
-            config says itself.
+        stretch: changes the frequencies; None leaves them.
+        attention_factor: multiplies rotated vectors.
+        stretched_len: how many positions a stretched context has, if that is more than the config
+            says itself.
     """
 
     head_dim: int
@@ -53,8 +52,8 @@ class Rope:
 
 
 def rotate(heads: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
-    """Heads [num_tokens, num_heads, head_dim], turned by cosines and sines [num_tokens, 1, ...]."""
-    # Swapping the halves and carrying the sign in the table saves a negation and a concatenation.
+    """Rotate heads [num_tokens, num_heads, head_dim] by cosines and sines [num_tokens, 1, ...]."""
+    # With the halves swapped and the sign in the table, no negation or concatenation is needed.
     return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), signed_sin)
 
 
@@ -63,7 +62,7 @@ DEFAULT_THETA = 10_000.0
 
 def read_rope(config: JsonObject, head_dim: int) -> Rope:
     """The rotary embedding that config.json asks for."""
-    # As in transformers, the older spelling wins where both are there.
+    # As in transformers, the older spelling wins if both are present.
     section = config.section("rope_scaling" if config.value("rope_scaling") else "rope_parameters")
     kind = section.text("rope_type", section.text("type", "default"))
     if kind not in _READERS:
@@ -119,7 +118,7 @@ def _yarn(rope: Rope, section: JsonObject, config: JsonObject) -> Rope:
     attention_factor = section.positive("attention_factor", _yarn_attention(section, factor))
 
     def dimension(turns: float) -> float:
-        """Which pair of dimensions turns this often within the original context."""
+        """The pair of dimensions that turns this often within the original context."""
         return num * math.log(original / turns / (2 * math.pi)) / math.log(rope.theta)
 
     low = dimension(section.positive("beta_fast", 32.0))
@@ -159,7 +158,7 @@ _ORIGINAL = "original_max_position_embeddings"
 _Reader = Callable[[Rope, JsonObject, JsonObject], Rope]
 _READERS: dict[str, tuple[_Reader, set[str]]] = {
     "default": (lambda rope, *_: rope, set()),
-    # It only sets in beyond max_position_embeddings, which is as long as a model may be loaded.
+    # It starts beyond max_position_embeddings, and no model is loaded with a longer context.
     "dynamic": (lambda rope, *_: rope, {"factor", _ORIGINAL}),
     "linear": (_linear, {"factor", _ORIGINAL}),
     "llama3": (_llama3, {"factor", "low_freq_factor", "high_freq_factor", _ORIGINAL}),

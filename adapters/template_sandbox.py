@@ -1,7 +1,7 @@
 """The Jinja environment that chat templates expect, made safe for an untrusted template.
 
 Filters, globals and whitespace are those of the transformers library. A template cannot load other
-templates or change anything; `confined_worker` limits what it takes.
+templates or change anything; `confined_worker` limits its time and memory.
 """
 
 import json
@@ -37,7 +37,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
 
 class GenerationTag(Extension):
-    """`{% generation %}` marks the assistant's words for training; here only its body counts."""
+    """`{% generation %}` marks the assistant's words for training; here only its body matters."""
 
     tags = {"generation"}  # noqa: RUF012, as Jinja declares it
 

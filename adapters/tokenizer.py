@@ -1,6 +1,6 @@
-"""Text to token ids and back, through tokenizer.json.
+"""Converts text to token ids and back, by tokenizer.json.
 
-As in transformers, tokenizer.json alone says what is put around a text, such as a BOS.
+As in transformers, tokenizer.json alone decides what is put around a text, such as a BOS.
 """
 
 import os
@@ -23,14 +23,14 @@ SPECIAL_TOKENS = (
 )  # fmt: skip
 
 CHANNEL = "<|channel|>"
-"""As gpt-oss writes it before a channel's name."""
+"""The token that gpt-oss writes before a channel's name."""
 
 MAX_DECODER_LENGTH = 2048
-"""Bytes of its JSON; each step and each string that it looks for takes time per token."""
+"""In bytes of JSON: each step, and each string that it looks for, costs time per token."""
 MAX_TOKEN_TEXT = 4096
-"""Characters that a decoder may make of one token."""
+"""The most characters that a decoder may make of one token."""
 REPLACED = {"Replace": "pattern", "BPEDecoder": "suffix", "CTC": "word_delimiter_token"}
-"""Steps of a decoder -> the field with what they replace, by a space unless they say otherwise."""
+"""Steps of a decoder -> the field with the text that they replace, by default with a space."""
 
 
 @frozen(eq=False)
@@ -39,10 +39,10 @@ class Tokenizer:
 
     Attributes:
         file: its tokenizer.json.
-        backend: the same, loaded.
-        special_tokens: `bos_token`, `eos_token` and the like -> text, those that are set.
+        backend: the loaded tokenizer.
+        special_tokens: `bos_token`, `eos_token` and the like -> text, where set.
         eos_token_ids: the end-of-text token, if one is set; the model's config may name more.
-        place: path, size and time of the file, by which `confinement` knows it.
+        place: path, size and time of the file, which identify it to `confinement`.
     """
 
     file: Path
@@ -53,9 +53,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: Path) -> "Tokenizer":
-        """Read tokenizer.json, and tokenizer_config.json where there is one.
-
-        One whose decoding may take any time or memory is refused.
+        """Read tokenizer.json, and tokenizer_config.json if there is one.
 
         Raises:
             CheckpointError: a file is missing or damaged, there is no such eos_token, or
@@ -63,7 +61,7 @@ class Tokenizer:
         """
         file = directory / TOKENIZER_FILE
         text, found = read_text(file), file.stat()
-        # As the child was told, so that both have the same.
+        # The path that the child gets, too, so that both load the same file.
         place = (str(file.resolve()), found.st_size, found.st_mtime_ns)
         reply = confinement.run("load", *place)
         if "error" in reply:
@@ -95,11 +93,11 @@ class Tokenizer:
 
     @property
     def has_channels(self) -> bool:
-        """Whether special tokens part what is thought from what is answered, as in Harmony."""
+        """Whether special tokens separate thoughts from answers, as in Harmony."""
         return self.backend.token_to_id(CHANNEL) is not None
 
     def check_fits(self, model_vocab_size: int) -> None:
-        """Refuse a tokenizer that makes ids which the model has no embedding for.
+        """Check that the model has an embedding for every id.
 
         Raises:
             CheckpointError: its vocabulary exceeds the model's.
@@ -109,12 +107,12 @@ class Tokenizer:
             raise unfit(self.file, expected, f"ids up to {self.vocab_size - 1}")
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of a text, in a child process; its limits grow with the text.
+        """Encode a text in a child process, whose limits grow with the text.
 
         Args:
             text: special tokens written in it become those tokens.
-            add_special_tokens: put what the tokenizer prescribes around it, such as a BOS; leave it
-                out for a rendered chat template, which writes its own.
+            add_special_tokens: add the tokenizer's own, such as a BOS; not for a rendered chat
+                template, which writes its own.
 
         Raises:
             CheckpointError: the tokenizer's own patterns fail on this text, or exceed a limit.
@@ -126,22 +124,22 @@ class Tokenizer:
         return token_ids
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """The text of token ids; bytes that are no UTF-8 become U+FFFD."""
+        """The text of token ids; bytes that are not UTF-8 become U+FFFD."""
         return decode(self.backend, token_ids, skip_special_tokens=skip_special_tokens)
 
     def stream(self, *, skip_special_tokens: bool = True) -> Detokenizer:
-        """A decoder for token ids that come one after the other."""
+        """A decoder for a stream of token ids."""
         return Detokenizer(self.backend, skip_special_tokens=skip_special_tokens)
 
 
 def _misfit_of_decoder(backend: tokenizers.Tokenizer) -> str:
-    """Texts are decoded in this process: in time and memory that grow with them, without panics."""
+    """Why a decoder may take unbounded time or memory, or panic: it runs in this process."""
     length = 0 if backend.decoder is None else len(backend.decoder.__getstate__())
     if length > MAX_DECODER_LENGTH:
         return f"a decoder of at most {MAX_DECODER_LENGTH} bytes, got {length}"
     growth = 1.0
     for stage in stages_of(backend):
-        # The library panics where a text has no such end.
+        # The library panics on a text without such an end.
         if stop := stage.get("stop"):
             return f"a decoder that strips no ends, got one that strips {stop}"
         if stage["type"] in REPLACED:
@@ -160,7 +158,7 @@ def _misfit_of_decoder(backend: tokenizers.Tokenizer) -> str:
 
 
 def _read_special_tokens(directory: Path) -> dict[str, str]:
-    """Each is spelled as its text, or as an object whose `content` is the text."""
+    """Read special tokens: each is a text, or an object whose `content` is the text."""
     path = directory / CONFIG_FILE
     if not os.path.lexists(path):
         return {}

@@ -1,7 +1,7 @@
 """The decoder: one plain implementation for all supported architectures.
 
-Tokens of all requests are one flat list except inside attention. Names, files and memory layouts of
-weights are in `acceptor.adapters.weights`.
+Tokens of all requests form one flat list except inside attention. The names, files and memory
+layouts of weights are in `acceptor.adapters.weights`.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,8 +39,8 @@ class Linear:
 
 
 Attend = Callable[["Attention", Tensor, Tensor], Tensor]
-"""Of a layer, its queries, keys and values as projected, [num_tokens, …], and what is remembered of
-it, which is written: what queries find, [num_tokens, num_heads * head_dim]."""
+"""A layer's attention, its projected queries, keys and values [num_tokens, …], and its cache, which
+is written -> the attention's result, [num_tokens, num_heads * head_dim]."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -48,9 +48,9 @@ class Attention:
     """Grouped-query attention over the cache.
 
     Attributes:
-        qkv: projection to heads of queries, keys and values, in this order.
+        qkv: projection to the heads of queries, keys and values, in this order.
         output: projection back.
-        head_norms: of each query and of each key, or None.
+        head_norms: norms of each query and each key, or None.
         window: how many positions a query sees, its own included; None for all.
     """
 

@@ -1,7 +1,7 @@
-"""From a checkpoint's tensors to a decoder: their names, their shapes, their layout in memory.
+"""Builds a decoder from a checkpoint's tensors: their names, shapes and layout in memory.
 
-Query, key and value projections are stacked into one, and so are gate and up. A tensor that is not
-expected is an error.
+Query, key and value projections are stacked into one, and so are gate and up. An unexpected tensor
+is an error.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ LM_HEAD = "lm_head.weight"
 ATTENTION_NORM, MLP_NORM = "input_layernorm.weight", "post_attention_layernorm.weight"
 LAYER = "model.layers.{}."
 DRAFT_TO_TARGET = "d2t"
-"""Of a draft model with fewer ids than its target: target id minus draft id, of each draft id."""
+"""For each id of a draft model that has fewer ids than its target: target id minus draft id."""
 
 
 def check_device(device: torch.device | str) -> torch.device:
@@ -41,11 +41,11 @@ def check_device(device: torch.device | str) -> torch.device:
 
 
 class Tensors(Protocol):
-    """Where weights come from: a checked `acceptor.adapters.checkpoint.Checkpoint`, or chance."""
+    """A source of weights: a checked `acceptor.adapters.checkpoint.Checkpoint`, or random ones."""
 
     @property
     def entries(self) -> Mapping[str, Entry]:
-        """What is stored, and in which file."""
+        """The stored tensors, and their files."""
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of this name, one of `expected_tensors`."""
@@ -156,7 +156,7 @@ class WeightReader:
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         """A tensor in the file's own layout."""
-        # Copied even when nothing changes: a file that is overwritten must not change a model.
+        # Always copied: overwriting the file must not change a loaded model.
         return self._stored(name, shape).to(self.device, self.dtype, copy=True)
 
     def _stored(self, name: str, shape: Shape) -> Tensor:
@@ -175,9 +175,9 @@ class WeightReader:
     def _empty(self, rows: int, columns: int) -> Tensor:
         if self.device.type != "cpu":
             return torch.empty(rows, columns, dtype=self.dtype, device=self.device)
-        # Stored by columns: on CPU a product with rows gets two to three times slower from three to
-        # four tokens, with columns it stays nearly flat up to eight, and verifying is a product
-        # with a few tokens.
+        # Stored by columns, because verifying multiplies a few tokens: on CPU a product with rows
+        # gets two to three times slower from three to four tokens; with columns its time stays
+        # nearly the same up to eight.
         return torch.empty(columns, rows, dtype=self.dtype).t()
 
 

@@ -16,7 +16,7 @@ from ..transformer import MLP, Attention, Linear, RMSNorm
 
 @frozen(eq=False)
 class Merge:
-    """EAGLE: embedding and features are projected to one vector, which attention takes as it is."""
+    """EAGLE: projects embedding and features to one vector, which attention takes as it is."""
 
     project: Linear
 
@@ -28,10 +28,10 @@ class Merge:
 
 @frozen(eq=False, kw_only=True)
 class SideBySide:
-    """EAGLE-3: attention sees both, the embedding first, and adds to the features alone.
+    """EAGLE-3: attention sees embedding and features side by side, and adds to the features.
 
     Attributes:
-        normalised_residual: whether it adds to the normalised features.
+        normalised_residual: whether attention adds to the normalised features.
     """
 
     embedding_norm: RMSNorm
@@ -50,8 +50,8 @@ class EagleLayer:
     """The layer of a `acceptor.adapters.draft_heads.head.Head`.
 
     Attributes:
-        mix: from both, [num_tokens, hidden_size] each, to what attention sees and what it adds to.
-        output_norm: of the next features, or None.
+        mix: turns both, [num_tokens, hidden_size] each, into attention's input and its residual.
+        output_norm: normalises the next features, or None.
     """
 
     mix: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -75,11 +75,11 @@ class EagleLayer:
 
 @frozen(eq=False)
 class Fusion:
-    """Several hidden states of a token to its features.
+    """Turns several hidden states of a token into its features.
 
     Attributes:
-        norms: of each, of all side by side, or none.
-        project: from all side by side.
+        norms: one for each state, one for all side by side, or none.
+        project: takes all states side by side.
     """
 
     norms: tuple[RMSNorm, ...]

@@ -1,4 +1,4 @@
-"""A draft head: all but its layer."""
+"""A draft head, except for its layer."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -59,6 +59,6 @@ class Head(SlotMemory):
         return self.layer(features, F.embedding(token_ids, self.embedding), places, cache)
 
     def score(self, features: Tensor) -> Tensor:
-        """Logits [num_reqs, vocab_size] of what comes behind the next token."""
+        """Logits [num_reqs, vocab_size] of the token after the next one."""
         logits: Tensor = self.lm_head(features if self.norm is None else self.norm(features))
         return logits

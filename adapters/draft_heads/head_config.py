@@ -1,7 +1,7 @@
 """A draft head's shape and switches, from config.json in EAGLE's own format or in speculators'.
 
-A wrong switch breaks nothing, it only has every draft rejected: what the formats leave open is
-asked for, not guessed.
+A wrong switch raises no error, but gets nearly every draft rejected. So the user must set what the
+formats leave open; nothing is guessed.
 """
 
 from typing import TYPE_CHECKING, TypeAlias
@@ -38,10 +38,10 @@ def read_layer(config: JsonObject, target: Target) -> ModelConfig:
 
 @frozen(kw_only=True)
 class MtpSwitches:
-    """What no file says of a layer for multi-token prediction; as transformers has it.
+    """Switches of a multi-token prediction layer that no file holds; defaults are transformers'.
 
     Attributes:
-        normalise_features: whether the features that it hands on are normalised.
+        normalise_features: whether the features that it passes on are normalised.
         zero_first_embedding: whether the first row sees no embedding.
     """
 
@@ -50,8 +50,8 @@ class MtpSwitches:
 
 
 SWITCHES = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
-"""Of EAGLE-3: whether attention adds to the normalised features, whether the taps are normalised
-side by side, whether each of them is, and whether the features that it hands on are."""
+"""EAGLE-3's switches: whether attention adds to the normalised features, whether the taps are
+normalised side by side, whether each tap is, and whether the features that it passes on are."""
 
 
 def read_eagle3_layer(config: JsonObject, target: Target) -> tuple[ModelConfig, str]:
@@ -67,9 +67,9 @@ def read_eagle3_layer(config: JsonObject, target: Target) -> tuple[ModelConfig, 
 
 
 def read_switches(config: JsonObject) -> dict[str, bool]:
-    """All of `SWITCHES`."""
+    """Read all of `SWITCHES`."""
     if SPECULATORS in config and SWITCHES[0] not in config:
-        # Its own library takes it for false, engines that load its files for true.
+        # If absent, EAGLE's own library assumes false, but engines that load its files assume true.
         raise config.error(SWITCHES[0], "true or false", None)
     more = config.section("eagle_config")
     switches = {
@@ -81,7 +81,7 @@ def read_switches(config: JsonObject) -> dict[str, bool]:
 
 
 def read_taps(config: JsonObject, target: Target) -> tuple[int, ...]:
-    """After how many of the target's layers an EAGLE-3 head looks, ascending."""
+    """The target layers after which an EAGLE-3 head reads hidden states, ascending."""
     config = config if TAPS in config else config.section("eagle_config")
     num_layers = target.num_layers
     taps = config.value(TAPS, [2, num_layers // 2, num_layers - 3])

@@ -1,6 +1,6 @@
-"""From a directory to a draft head that runs on its target.
+"""Loads a draft head from a directory, for the target that it runs on.
 
-Its file is safetensors, or the pickle in which EAGLE's first heads came.
+Its file is safetensors, or a pickle like those of EAGLE's first heads.
 """
 
 from collections.abc import Callable
@@ -45,13 +45,13 @@ from .head_config import (
 
 
 def open_head(directory: Path) -> Checkpoint:
-    """The tensors of a head, by name; a pickle that holds anything else is refused."""
+    """The tensors of a head, by name; a pickle with anything else in it is an error."""
     file = directory / PICKLE
     is_safe = any((directory / name).is_file() for name in (SINGLE_FILE, INDEX_FILE))
     if is_safe or not file.is_file():
         return Checkpoint.open(directory)
     try:
-        # Runs no code: only tensors and plain containers come out of it. Old files are no archives.
+        # Runs no code: yields only tensors and plain containers. Old files are not archives.
         how: dict[str, Any] = {"map_location": "cpu", "mmap": is_zipfile(file)}
         tensors = torch.load(file, weights_only=True, **how)
     except Exception as error:  # noqa: BLE001, a damaged pickle may fail in any way
@@ -72,14 +72,14 @@ def open_head(directory: Path) -> Checkpoint:
 
 
 def _is_whole(one: object) -> bool:
-    """Whether it is a tensor that has a number in the file for each of its places."""
+    """Whether a value is a tensor whose every element is stored in the file."""
     if not isinstance(one, Tensor) or one.layout != torch.strided or one.is_meta or one.is_nested:
         return False
     return one.numel() * one.element_size() <= one.untyped_storage().nbytes()
 
 
 HEADS = ("eagle", "eagle3", "mtp")
-"""What `load_head` loads."""
+"""The kinds of heads that `load_head` loads."""
 
 AS_IN_TRANSFORMERS = MtpSwitches()
 
@@ -89,13 +89,13 @@ _EMBEDDING, _FEATURES_NORM, _LAYER = "embed_tokens.weight", "hidden_norm.weight"
 
 
 def find_head(directory: Path) -> str | None:
-    """Which of `HEADS` a directory holds, whole or not; None for a whole model."""
+    """The kind of head that a directory holds, complete or not; None for a whole model."""
     if not any((directory / name).is_file() for name in (SINGLE_FILE, INDEX_FILE, PICKLE)):
         return None
     names = open_head(directory).entries
     if _LAYER + _FEATURES_NORM in names or any(name.startswith(RAW_LAYER) for name in names):
         return "eagle3"
-    # The first layer of a whole model normalises what it reads.
+    # Only a whole model's first layer normalises its input.
     is_later = _LAYER + MLP_NORM in names and _LAYER + ATTENTION_NORM not in names
     return "eagle" if "fc.weight" in names or is_later else None
 
@@ -105,7 +105,7 @@ def load_head(
 ) -> DraftHead[Any]:
     """Load one of `HEADS` for the target that it was trained for, in its dtype, on its device.
 
-    Only a target that transformers computes can have mtp, which the switches are of.
+    Only a target of the adapter transformers can have mtp; `switches` concern mtp alone.
     """
     if kind == "mtp":
         head: DraftHead[Any] = _mtp(target).load_mtp(directory, target, switches)
@@ -115,9 +115,9 @@ def load_head(
 
 
 def random_head(config_file: Path, kind: str, target: Target) -> DraftHead[Any]:
-    """One of `HEADS` with random weights, of its config.json's shape, or for mtp its target's.
+    """One of `HEADS` with random weights, shaped by its config.json or, for mtp, its target's.
 
-    The file may have another name.
+    The config file may have any name.
     """
     if kind == "mtp":
         head: DraftHead[Any] = _mtp(target).random_mtp(config_file, target)
@@ -142,7 +142,7 @@ def _eagle(config: JsonObject, checkpoint: _Tensors, target: Target) -> Head:
     size = layer.hidden_size
     if size != target.hidden_size:
         raise config.error("hidden_size", f"the target's, {target.hidden_size}", size)
-    # Heads whose config does not say have a bias or have none.
+    # If the config does not say, the head may have a bias or not.
     has_bias = config.flag("bias", default="fc.bias" in checkpoint.entries)
     planner = StepPlanner.of(layer, target.max_model_len, target.embedding)
 
@@ -154,7 +154,7 @@ def _eagle(config: JsonObject, checkpoint: _Tensors, target: Target) -> Head:
         *(checkpoint, layer, target, read_parts),
         what_to_check=f"that it is this target's, and rope_theta ({layer.rope.theta:g})",
         taps=(target.num_layers,),
-        # The last hidden states, as the target's LM head is given them.
+        # The last hidden states, as the target's LM head reads them.
         read=lambda hidden: target.norm(hidden[0]),
         norm=None,
         lm_head=target.lm_head,

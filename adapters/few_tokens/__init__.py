@@ -1,5 +1,5 @@
-"""A decode step's forward in few kernels: five a layer, started early one after the other.
+"""A decode step's forward in few kernels: five per layer, each started before the last one ends.
 
-Written in Triton, and imported only where Triton is installed. Start with
+They are written in Triton, and imported only where Triton is installed. Start reading at
 `acceptor.adapters.few_tokens.forward`.
 """

@@ -1,4 +1,4 @@
-"""Attention of a decode step: how large its kernel is, and where it leaves parts of a result."""
+"""Attention of a decode step: sizes its kernel, and holds the memory for partial results."""
 
 import math
 
@@ -20,14 +20,14 @@ PROGRAMS_PER_PROCESSOR = 3
 
 @frozen
 class Cut:
-    """How a launch is cut.
+    """How a launch is divided into programs.
 
     Attributes:
-        programs: positions are split until there are about so many for each processor.
-        block: positions at a time.
+        programs: positions are split until there are about this many programs per processor.
+        block: positions that are read at a time.
         least: blocks that a program takes before another one takes any.
-        warps: of a program.
-        stages: blocks on their way at once.
+        warps: warps per program.
+        stages: blocks that are loaded at the same time.
     """
 
     programs: int
@@ -38,16 +38,16 @@ class Cut:
 
 
 PROCESSORS_OF_FEW = 4
-"""A launch is of few programs if there are as many processors for each."""
+"""A launch has few programs if there are this many processors for each."""
 
 FEW = Cut(programs=3, block=128, least=1, warps=8)
 SMALL_HEAD_DIM = 64
 SMALL_HEADS = Cut(programs=3, block=64, least=1, warps=4)
 LARGE_HEADS = Cut(programs=1, block=64, least=4, warps=8, stages=3)
-"""What was fastest on an H200, whose processors hold one of these and three of those before."""
+"""The fastest on an H200, whose processors hold one of these and three of the previous kind."""
 
 MOST_KEYS = 128 * 128
-"""Elements of a block, so that shared memory holds it."""
+"""The most elements of a block, so that shared memory holds it."""
 
 
 @frozen(eq=False)
@@ -56,8 +56,8 @@ class Attend:
 
     Attributes:
         angles: see `Rope.table`, in the model's dtype.
-        gpu: where it runs.
-        parts, counts: see `attention_kernel`; used by one kernel after the other.
+        gpu: the GPU that it runs on.
+        parts, counts: see `attention_kernel`; one kernel after the other uses them.
     """
 
     angles: Tensor
@@ -67,7 +67,7 @@ class Attend:
 
     @classmethod
     def of(cls, angles: Tensor, group: int, gpu: Gpu) -> "Attend":
-        """With scratch memory for any batch, for groups of so many heads."""
+        """Allocate scratch memory for any batch, for groups of this many heads."""
         part = _num_rows(MOST_TOKENS_OF_REQUEST, group) * (angles.shape[-1] + 2)
         programs, device = PROGRAMS_PER_PROCESSOR * gpu.num_processors, angles.device
         parts = torch.empty(programs * part, device=device)
@@ -86,10 +86,10 @@ class Attend:
         """Queries, keys and values [num_tokens, …] -> [num_tokens, num_heads * head_dim].
 
         Args:
-            attention: of the layer.
-            qkv: as its projection made them.
-            memory: of the layer, see `KVCache.layers`; written at these positions.
-            positions: [num_reqs, num_tokens] int64, each the one before or following it.
+            attention: the layer's.
+            qkv: the output of the layer's projection.
+            memory: the layer's cache, see `KVCache.layers`; written at these positions.
+            positions: [num_reqs, num_tokens] int64, each equal to the one before it or one more.
             slot_ids: [num_reqs] int64.
         """
         num_reqs, num_tokens = positions.shape
@@ -138,7 +138,7 @@ class Attend:
 
 
 def cut_of(programs: int, head_dim: int, gpu: Gpu) -> Cut:
-    """For so many programs, if positions were not split."""
+    """The cut of a launch that would have this many programs if positions were not split."""
     cut = SMALL_HEADS if head_dim <= SMALL_HEAD_DIM else LARGE_HEADS
     if PROCESSORS_OF_FEW * programs <= gpu.num_processors:
         cut = FEW

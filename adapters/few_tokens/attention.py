@@ -1,9 +1,9 @@
 """Rotation, the cache's write and attention of a decode step, in one kernel.
 
 A program takes the queries of one request that share a key head, and some blocks of positions. The
-last one to finish adds up the others' parts (flash decoding, arXiv 2311.01282), always in the same
-order. What no kernel of this forward writes (the cache's earlier positions, rotations and norms) is
-loaded before the previous kernel has ended.
+last program to finish adds up the others' parts (flash decoding, arXiv 2311.01282), always in the
+same order. Data that no kernel of this forward writes (the cache's earlier positions, rotations and
+norms) is loaded before the previous kernel has ended.
 """
 
 import triton
@@ -42,22 +42,22 @@ def attention_kernel(
 
     Args:
         qkv_ptr: [tokens, (GROUP + 2) * KEY_HEADS * HEAD_DIM]: queries, keys and values.
-        qkv_stride: from one token to the next.
+        qkv_stride: the distance from one token to the next.
         memory_ptr: see `KVCache.layers`.
         max_len: positions per slot.
         angles_ptr: [positions, 2, HEAD_DIM], see `Rope.table`.
-        positions_ptr: [num_reqs, num_tokens] int64; each is the one before or follows it.
-        positions_stride: from one request to the next.
+        positions_ptr: [num_reqs, num_tokens] int64; each equals the one before it or is one more.
+        positions_stride: the distance from one request to the next.
         slots_ptr: [num_reqs] int64.
         out_ptr: [tokens, GROUP * KEY_HEADS * HEAD_DIM].
         parts_ptr: [programs, ROWS * (HEAD_DIM + 2)] float32, scratch.
         counts_ptr: [num_reqs * KEY_HEADS] int32, zeros, and zeros again afterwards.
         query_norm_ptr, key_norm_ptr: [HEAD_DIM] each; with NORMS.
-        eps: of the norms.
-        scale: of scores, in powers of two.
-        num_tokens: of each request.
+        eps: the norms' epsilon.
+        scale: the factor of scores, times log2(e): exponentials are powers of two.
+        num_tokens: tokens per request.
         least: blocks that a program takes before another one takes any.
-        GROUP: heads of queries that share a head of keys.
+        GROUP: query heads that share a key head.
         ROWS: num_tokens * GROUP or more, a power of two, 16 at least.
         BLOCK: positions at a time.
         WINDOW: how many positions a query sees; 0 for all.
@@ -79,7 +79,7 @@ def attention_kernel(
     STRIDE: tl.constexpr = 2 * KEY_HEADS * HEAD_DIM
     slot = tl.load(slots_ptr + request)
     slot_ptr = memory_ptr + slot * max_len * STRIDE + head * HEAD_DIM
-    # Earlier steps wrote these, so that no kernel of this forward must have ended.
+    # Earlier steps wrote these, so no kernel of this forward needs to have ended.
     place = (begin + split) * BLOCK + tl.arange(0, BLOCK)
     low, high, values = _load_block(slot_ptr, place, first, KEY_HEADS, HEAD_DIM)
     row = tl.arange(0, ROWS)
@@ -88,8 +88,7 @@ def attention_kernel(
     position = tl.load(positions_ptr + token)
     angles = _load_angles(angles_ptr, position, HEAD_DIM)
     query_norm = _load_norm(query_norm_ptr, HEAD_DIM, NORMS)
-    # The tokens that this step feeds, for the first program; of those at one position the last one
-    # stays.
+    # The first program stores this step's tokens; of several at one position the last one stays.
     new = tl.arange(0, 16)
     fed = tl.minimum(new, num_tokens - 1)
     at = tl.load(positions_ptr + fed)
@@ -122,7 +121,7 @@ def attention_kernel(
     new_low, new_high = new_low.to(dtype), new_high.to(dtype)
     new_scores = _scores(query_low, query_high, position, new_low, new_high, at, kept, WINDOW)
     scores = _scores(query_low, query_high, position, low, high, place, place < first, WINDOW)
-    # Never less, where nothing is seen.
+    # A finite lower bound, for queries that see nothing.
     best = tl.maximum(tl.maximum(tl.max(scores, 1), tl.max(new_scores, 1)), -1e30)
     new_weights, weights = tl.exp2(new_scores - best[:, None]), tl.exp2(scores - best[:, None])
     total = tl.sum(weights, 1) + tl.sum(new_weights, 1)
@@ -152,7 +151,7 @@ def attention_kernel(
             total, acc = _sum_of_parts(parts_ptr, num_parts, real, ROWS, HEAD_DIM)
             tl.store(goal, (acc / total[:, None]).to(dtype), mask=real)
             tl.store(counts_ptr + tl.program_id(0), 0)
-    # Nobody reads these before the next forward.
+    # Nothing reads these before the next forward.
     goals = slot_ptr + at[:, None] * STRIDE
     tl.store(goals + half, new_low, mask=kept[:, None])
     tl.store(goals + half + HEAD_DIM // 2, new_high, mask=kept[:, None])
@@ -161,7 +160,7 @@ def attention_kernel(
 
 @triton.jit
 def _load_block(slot_ptr, place, first, KEY_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr):
-    """Both halves of keys, and values, of positions before the first of this step."""
+    """Load both halves of keys, and values, at positions before this step's first."""
     rows = slot_ptr + place[:, None] * (2 * KEY_HEADS * HEAD_DIM)
     mask = (place < first)[:, None]
     low, high = _load_halves(rows, mask, HEAD_DIM)
@@ -178,9 +177,9 @@ def _load_halves(rows, mask, HEAD_DIM: tl.constexpr):
 
 @triton.jit
 def _arrived(tile):
-    """The same; what was asked for before it is so before anything waits for one of them.
+    """Return the tiles unchanged, but make the compiler issue all their loads before using any.
 
-    Otherwise the compiler has a tile rearranged at once, and asks for the next one behind that.
+    Otherwise it rearranges a tile at once, and issues the next load after that.
     """
     PACK: tl.constexpr = 32 // tile.dtype.primitive_bitwidth
     return tl.inline_asm_elementwise(
@@ -190,7 +189,7 @@ def _arrived(tile):
 
 @triton.jit
 def _load_angles(angles_ptr, position, HEAD_DIM: tl.constexpr):
-    """Cosines, and the second half's sines, which are the first half's with another sign."""
+    """Load cosines and the second half's sines; the first half's are the same but for the sign."""
     rows = angles_ptr + position[:, None] * (2 * HEAD_DIM)
     half = tl.arange(0, HEAD_DIM // 2)[None, :]
     return tl.load(rows + half), tl.load(rows + half + HEAD_DIM + HEAD_DIM // 2)
@@ -198,7 +197,7 @@ def _load_angles(angles_ptr, position, HEAD_DIM: tl.constexpr):
 
 @triton.jit
 def _load_norm(norm_ptr, HEAD_DIM: tl.constexpr, NORMS: tl.constexpr):
-    """Both halves of a norm's weights."""
+    """Load both halves of a norm's weights."""
     low, high = 1.0, 1.0
     if NORMS:
         half = tl.arange(0, HEAD_DIM // 2)[None, :]
@@ -222,7 +221,7 @@ def _turned(low, high, angles, norm, eps, HEAD_DIM: tl.constexpr, NORMS: tl.cons
 
 @triton.jit
 def _scores(query_low, query_high, position, low, high, place, there, WINDOW: tl.constexpr):
-    """Of keys at places, minus infinity where a query does not see them."""
+    """The scores of keys at places; minus infinity where a query does not see them."""
     scores = tl.dot(query_low, tl.trans(low)) + tl.dot(query_high, tl.trans(high))
     seen = there[None, :] & (place[None, :] <= position[:, None])
     if WINDOW > 0:
@@ -241,14 +240,14 @@ def _store_part(part_ptr, best, total, acc, real, ROWS: tl.constexpr, HEAD_DIM: 
 
 @triton.jit
 def _sum_of_parts(parts_ptr, num_parts, real, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr):
-    """What all programs of a head found, read from where other processors' stores have arrived."""
+    """Add up the parts of all programs of a head, read past this processor's own cache."""
     row = tl.arange(0, ROWS)
     place = row[:, None] * HEAD_DIM + tl.arange(0, HEAD_DIM)[None, :]
     best = tl.full((ROWS,), -1e30, tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     acc = tl.zeros((ROWS, HEAD_DIM), tl.float32)
     for some in tl.range(0, num_parts, 4):
-        # Several loads are under way at once.
+        # Several loads are in flight at once.
         for ahead in tl.static_range(4):
             part = some + ahead
             is_one = part < num_parts

@@ -1,4 +1,4 @@
-"""A forward of few tokens through a decoder: what is launched, in which order, and how large."""
+"""A forward of few tokens through a decoder: the kernels that are launched, and their order."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -23,13 +23,13 @@ HEAD_DIMS = (32, 64, 128, 256)
 
 @frozen(eq=False, kw_only=True)
 class Hidden:
-    """What layers hand on.
+    """What one layer passes to the next.
 
     Attributes:
         sums: [num_tokens, size], hidden states.
-        scaled: the same times the weight of the norm that comes next; without parts normalised.
-        squares: [parts, num_tokens] float32, of which the first add up to each token's squares.
-        num_parts: how many first ones.
+        scaled: hidden states times the next norm's weight; normalised if there are no parts.
+        squares: [parts, num_tokens] float32; the first ones add up to each token's squares.
+        num_parts: how many of them count.
     """
 
     sums: Tensor
@@ -44,10 +44,10 @@ class FewTokens:
 
     Attributes:
         decoder: the weights.
-        gpu: where it runs.
-        attend: attention of requests of `MOST_TOKENS_OF_REQUEST` at most.
-        most_tokens: of a forward.
-        parts, counts: see `block_kernel`; used by one kernel after the other.
+        gpu: the GPU that it runs on.
+        attend: attention for requests of at most `MOST_TOKENS_OF_REQUEST` tokens.
+        most_tokens: the most tokens of a forward.
+        parts, counts: see `block_kernel`; one kernel after the other uses them.
     """
 
     decoder: Decoder
@@ -59,7 +59,7 @@ class FewTokens:
 
     @classmethod
     def of(cls, decoder: Decoder, angles: Tensor, gpu: Gpu) -> "FewTokens":
-        """For a decoder on a GPU."""
+        """Prepare a decoder on a GPU."""
         attention, head_dim = decoder.layers[0].attention, angles.shape[-1]
         num_heads = attention.output.weight.shape[1] // head_dim
         key_heads = (len(attention.qkv.weight) // head_dim - num_heads) // 2
@@ -83,7 +83,7 @@ class FewTokens:
         )
 
     def attention_at(self, positions: Tensor, slot_ids: Tensor) -> AttendLayer | None:
-        """Attention of requests of so few tokens that a kernel of this package serves them."""
+        """Attention in this package's kernel, for requests of few enough tokens."""
         if positions.shape[1] > MOST_TOKENS_OF_REQUEST:
             return None
         return partial(self.attend, positions=positions, slot_ids=slot_ids)
@@ -100,7 +100,7 @@ class FewTokens:
         """Score `most_tokens` ids or fewer, [num_reqs, num_tokens]; see `LanguageModel.forward`."""
         decoder = self.decoder
         hidden = self._embed(token_ids, decoder.layers[0].attention_norm)
-        # Layers add to hidden states in place, so that taps are copies.
+        # Layers add to hidden states in place, so taps must be copies.
         tapped = {0: hidden.sums.clone()} if 0 in taps else {}
         next_norms = (*(layer.attention_norm for layer in decoder.layers[1:]), decoder.norm)
         layers = zip(decoder.layers, cache.layers, next_norms, strict=True)
@@ -132,7 +132,7 @@ class FewTokens:
         return Hidden(sums=sums, scaled=scaled, squares=squares, num_parts=0)
 
     def _most_parts(self, num_tokens: int) -> int:
-        """How many parts of squares adding a product leaves at most."""
+        """The most parts of squares that adding a product can leave."""
         layer = self.decoder.layers[0]
         added = (layer.attention.output.weight, layer.mlp.down.weight)
         return max(tiling_of(num_tokens, weight, self.gpu, add=True).num_tiles for weight in added)
@@ -163,7 +163,7 @@ class FewTokens:
         add: bool = False,
         every: int = 1,
     ) -> int:
-        """Launch a product; how many parts of squares it leaves, if it adds."""
+        """Launch a product; returns how many parts of squares it leaves, if it adds."""
         num_tokens, num_rows = out.shape
         tiling = tiling_of(num_tokens, linear.weight, self.gpu, add=add)
         tiling.kernel[tiling.grid](

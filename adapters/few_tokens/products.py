@@ -1,14 +1,14 @@
-"""Products of few tokens with a matrix, and what lies between two of them.
+"""Products of few tokens with a matrix, and the operations between two of them.
 
 Reading weights is the whole cost of these products. A program takes a few whole rows of the matrix,
 requests them before the tokens are there, and adds, gates or normalises its results, so that no
-further kernels are needed. A norm's root mean square is left to the reader: a product writes its
-sums times the norm's weight, and sums of squares, and the next product divides.
+further kernels are needed. The next product divides by a norm's root mean square: a product only
+writes its results times the norm's weight, and sums of squares.
 
 With more tokens (`block_kernel`) a program must take more rows, or reading tokens costs as much as
-reading weights. Where that leaves too few programs the depth is split, and the last one to finish a
-tile adds all parts up, always in the same order. Where it leaves too many, each takes several tiles
-in turn and streams on from one to the next.
+reading weights. If that leaves too few programs, the depth is split, and the last one to finish a
+tile adds up all parts, always in the same order. If it leaves too many, each program takes several
+tiles in turn, and loads the next one while it computes.
 """
 
 import triton
@@ -69,18 +69,18 @@ def matrix_kernel(
     """Up to TOKENS tokens, a power of two, on tensor cores; each warp takes its own columns.
 
     Args:
-        x_ptr: [tokens, size]; every `every`-th is taken, the last of each.
+        x_ptr: [tokens, size]; of every `every` tokens the last one is taken.
         weight_ptr: [num_rows, size], or with GATE twice as many rows, gates first.
-        bias_ptr: as many; with BIAS.
+        bias_ptr: one number per row of the matrix; with BIAS.
         out_ptr: [num_tokens, num_rows]; ADD adds to it.
         scaled_ptr: like out, times gamma [num_rows]; with ADD.
         squares_ptr: [num_squares, squares_stride] float32: their sum over the first axis is the sum
-            of x squared before it was scaled; with SQUARES, at least as many, else 0. ADD writes
-            those of out there, which nobody reads in the same launch.
-        eps: of the norm.
-        ROWS: of the matrix at a time.
-        DEPTH: columns at a time, of each warp.
-        PARTS: as many as there are warps.
+            of x squared before it was scaled. SQUARES is num_squares or more, 0 for none. ADD
+            writes those of out there, which no program reads in the same launch.
+        eps: the norm's epsilon.
+        ROWS: rows of the matrix at a time.
+        DEPTH: columns that each warp takes at a time.
+        PARTS: the number of warps.
         AHEAD: columns of a row to be fetched into the level-2 cache before the tokens are there.
     """
     if OVERLAPS:
@@ -153,12 +153,12 @@ def block_kernel(
     Args:
         parts_ptr: [tiles, SPLITS, ROWS, TOKENS] float32, scratch.
         counts_ptr: [tiles] int32, zeros, and zeros again afterwards.
-        ROWS: of a tile, a power of two.
-        TAKEN: how many of them there are of the matrix, so that programs have even shares.
+        ROWS: rows of a tile, a power of two.
+        TAKEN: how many of them are rows of the matrix, so that programs have even shares.
         DEPTH: columns at a time.
         SPLITS: how many programs share the columns of a tile.
         TURNS: whether programs take several tiles; SPLITS is then 1, and nothing is added to.
-        FLIPS: whether tensor cores get tokens first: reading less, if there are far more rows.
+        FLIPS: whether tensor cores get tokens first; reads less if there are far more rows.
         AHEAD: as for `matrix_kernel`, of each program's own columns.
 
     The others are those of `matrix_kernel`.
@@ -182,7 +182,7 @@ def block_kernel(
         every, TOKENS, SQUARES, ADD,
     )  # fmt: skip
     place = tl.arange(0, TOKENS)
-    # Places beyond the last token take others once more: one and the same would be a jam.
+    # Places beyond the last token read different tokens again; all reading one would be slow.
     token = (place % num_tokens + 1) * every - 1
     tokens = x_ptr + token[None, :] * x_stride + column[:, None]
     acc = tl.zeros((TOKENS, ROWS) if FLIPS else (ROWS, TOKENS), tl.float32)

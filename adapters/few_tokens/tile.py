@@ -1,4 +1,4 @@
-"""What every product does besides multiplying: which rows a program takes, and how it ends."""
+"""The parts that all products share: which rows a program takes, and how it ends."""
 
 import triton
 import triton.language as tl
@@ -8,19 +8,19 @@ import triton.language as tl
 def rows_of_tile(tile, num_rows, ROWS: tl.constexpr, TAKEN: tl.constexpr, GATE: tl.constexpr):
     """The rows of the matrix that a tile takes, ROWS of them; `is_taken` says which count.
 
-    With GATE half of them are gates, and half are what the gates are for.
+    With GATE half of them are gates, and the other half the rows that these gate.
     """
     HALVES: tl.constexpr = 2 if GATE else 1
     row = tl.arange(0, ROWS) % (ROWS // HALVES)
     half = tl.arange(0, ROWS) // (ROWS // HALVES)
-    # The others are as good as any: the last one once more.
+    # The surplus may read any rows: the last one again.
     row = tl.minimum(row, TAKEN // HALVES - 1)
     return tile * (TAKEN // HALVES) + row + half * num_rows
 
 
 @triton.jit
 def is_taken(ROWS: tl.constexpr, TAKEN: tl.constexpr, GATE: tl.constexpr):
-    """Which of a tile's ROWS rows count: TAKEN of them, with GATE as many of each half."""
+    """Which of a tile's ROWS rows count: TAKEN of them, with GATE equally many of each half."""
     HALVES: tl.constexpr = 2 if GATE else 1
     return tl.arange(0, ROWS) % (ROWS // HALVES) < TAKEN // HALVES
 
@@ -47,7 +47,7 @@ def load_beside(
     SQUARES: tl.constexpr,
     ADD: tl.constexpr,
 ):
-    """What `finish` needs besides products, asked for before them: squares, sums, gamma."""
+    """Load what `finish` needs besides products, before these: squares, sums, gamma."""
     place = tl.arange(0, TOKENS)
     real = (place < num_tokens)[None, :]
     squares, old, gamma = 0.0, 0.0, 0.0

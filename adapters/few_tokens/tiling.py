@@ -1,6 +1,6 @@
-"""Which kernel takes a product, and how large its programs are, from a GPU's properties.
+"""Chooses a product's kernel and the size of its programs from a GPU's properties.
 
-Other numbers are those that were fastest on an H200.
+All other numbers are those that were fastest on an H200.
 """
 
 from typing import Any
@@ -16,12 +16,12 @@ from .products import block_kernel, matrix_kernel
 
 @frozen(kw_only=True)
 class Gpu:
-    """A GPU.
+    """The properties of a GPU.
 
     Attributes:
-        num_processors: how many programs it runs side by side, if each needs a processor's memory.
-        shared_memory: of a program at most, in bytes.
-        prefetches: whether it takes PTX, in which weights are prefetched.
+        num_processors: how many programs run at once if each needs a processor's memory.
+        shared_memory: a program's largest, in bytes.
+        prefetches: whether it runs PTX, which prefetches weights.
         overlaps: whether a kernel may start while the previous one still runs (programmatic
             dependent launch). Such a kernel waits, in every program that writes, before it touches
             what an earlier one wrote, so it ends after all earlier ones.
@@ -52,34 +52,34 @@ class Gpu:
 
 
 MOST_TOKENS = 64
-"""Of a forward. With more, cuBLAS multiplies: larger blocks were not measured."""
+"""The most tokens of a forward. With more, cuBLAS multiplies: larger blocks were not measured."""
 
 MATRIX_TOKENS = 8
 MATRIX_ROWS = 16
 MATRIX_WARPS = 4
 MATRIX_DEPTH = 256
 MATRIX_STAGES = 4
-"""At most; as many as let two programs share a processor's memory."""
+"""The most; few enough that two programs share a processor's memory."""
 
 MATRIX_AHEAD = 512
 FEWEST_TOKENS = 2
 FEWEST_DEPTH = 128
 FEWEST_STAGES = 6
-"""Of `matrix_kernel`, for as few tokens as leave room for more and shorter stages."""
+"""For `matrix_kernel`, with so few tokens that more and shorter stages fit."""
 
 BLOCK_TOKENS = 16
 BLOCK_AHEAD = 256
 LEAST_STAGES = 2
 LEAST_DEPTH = 512
-"""Columns of a program; with fewer, a split is not worth adding its parts up."""
+"""Columns of a program; with fewer, a split costs more than it saves."""
 
 
 @frozen
 class Block:
-    """How large a program of `block_kernel` is: it has a processor to itself.
+    """The size of a program of `block_kernel`, which has a processor to itself.
 
     Attributes:
-        stages: at most; as many as its memory holds.
+        stages: the most that are used; fewer if memory does not hold them.
     """
 
     rows: int
@@ -99,7 +99,7 @@ tokens, which take as long to read as weights."""
 
 MANY_TOKENS = 64
 SHARE = 16
-"""Rows that a tile takes are a multiple of it."""
+"""The rows that a tile takes are a multiple of this."""
 
 
 @frozen
@@ -108,7 +108,7 @@ class Tiling:
 
     Attributes:
         num_splits: programs that share a tile's depth.
-        most_programs: side by side, as each takes several tiles; None: each tile has its own.
+        most_programs: programs at once, if each takes several tiles; None if each takes one.
     """
 
     kernel: Any
@@ -119,12 +119,12 @@ class Tiling:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Of programs."""
+        """The grid of programs."""
         return min(self.num_tiles, self.most_programs or self.num_tiles), self.num_splits
 
 
 def most_tokens(weights: list[Tensor], gpu: Gpu) -> int:
-    """Of a forward through these matrices."""
+    """The most tokens of a forward through these matrices."""
     stages = (_stages(one, MOST_TOKENS, gpu, takes_turns=True) for one in (SHORT, WIDE, TALL))
     even = not any(len(weight) % NARROW.rows for weight in weights)
     return MOST_TOKENS if even and min(stages) >= LEAST_STAGES else MATRIX_TOKENS
@@ -137,7 +137,7 @@ def scratch(device: torch.device, gpu: Gpu) -> tuple[Tensor, Tensor]:
 
 
 def tiling_of(num_tokens: int, weight: Tensor, gpu: Gpu, *, add: bool) -> Tiling:
-    """Of a product of so many tokens with weight [num_rows, size], perhaps added to something."""
+    """The tiling of a product with weight [num_rows, size], perhaps added to hidden states."""
     if num_tokens <= MATRIX_TOKENS:
         return _matrix(next_power_of_2(num_tokens), len(weight), gpu)
     return _block(max(BLOCK_TOKENS, next_power_of_2(num_tokens)), weight, gpu, add=add)
@@ -146,7 +146,7 @@ def tiling_of(num_tokens: int, weight: Tensor, gpu: Gpu, *, add: bool) -> Tiling
 def _matrix(num_tokens: int, num_rows: int, gpu: Gpu) -> Tiling:
     fewest = num_tokens <= FEWEST_TOKENS
     depth = FEWEST_DEPTH if fewest else MATRIX_DEPTH
-    # Weights and tokens; one stage is in registers.
+    # Stages hold weights and tokens; one stage is in registers.
     num_bytes = 2 * MATRIX_WARPS * depth * (MATRIX_ROWS + num_tokens)
     stages = 1 + gpu.shared_memory // (2 * num_bytes)
     sizes = {
@@ -172,7 +172,7 @@ def _block(num_tokens: int, weight: Tensor, gpu: Gpu, *, add: bool) -> Tiling:
     num_turns = 1 if add else -(-num_rows // (block.rows * processors))
     num_splits = _num_splits(processors // (num_rows // block.rows), size // LEAST_DEPTH)
     most_tiles = num_turns * (processors // num_splits)
-    # More tiles of what is added to hidden states leave more sums of squares to read.
+    # Where products are added to hidden states, each tile leaves sums of squares to read.
     taken = block.rows if add else _even_share(num_rows, block.rows, most_tiles)
     sizes = {
         "TOKENS": num_tokens,
@@ -196,13 +196,13 @@ def _num_splits(num_each: int, most: int) -> int:
 
 
 def _even_share(num_rows: int, most_rows: int, most_tiles: int) -> int:
-    """The fewest rows that cut a matrix into equal tiles, no more than so many; else most_rows."""
+    """The fewest rows, at most `most_rows`, that cut a matrix into equal tiles; else most_rows."""
     shares = range(SHARE, most_rows, SHARE)
     fit = (rows for rows in shares if num_rows % rows == 0 and num_rows // rows <= most_tiles)
     return next(fit, most_rows)
 
 
 def _stages(block: Block, num_tokens: int, gpu: Gpu, *, takes_turns: bool) -> int:
-    """How many blocks of weights and tokens shared memory holds, beside a tile that ends."""
+    """How many blocks of weights and tokens shared memory holds beside a finished tile."""
     room = gpu.shared_memory - (4 * block.rows * num_tokens if takes_turns else 0)
     return min(block.stages, room // (2 * block.depth * (block.rows + num_tokens)))

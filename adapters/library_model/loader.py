@@ -1,6 +1,6 @@
-"""From a checkpoint directory to a `LibraryModel`.
+"""Loads a checkpoint directory as a `LibraryModel`.
 
-Only safetensors files are read, and no code of the directory is run.
+Only safetensors files are read, and no code in the directory is run.
 """
 
 import warnings
@@ -24,10 +24,10 @@ from ..weights import check_device
 from .model import LibraryModel, Shapes, Windows
 
 ATTENTION = ("sdpa", "eager")
-"""Those that take any mask; the first that a network has is used."""
+"""Implementations of attention that take any mask; the first that a network has is used."""
 
 _OWN_CODE = {"trust_remote_code": False}
-"""Otherwise transformers asks on the terminal whether it may run the directory's."""
+"""Otherwise transformers asks on the terminal whether it may run the directory's code."""
 
 _ALL, _SLIDING = "full_attention", "sliding_attention"
 
@@ -42,7 +42,7 @@ def load_library_model(
     """Load a checkpoint directory; the arguments are those of `acceptor.adapters.load_model`."""
     try:
         config = AutoConfig.from_pretrained(directory, local_files_only=True, **_OWN_CODE)
-        # Before its weights are read.
+        # Checked before any weights are read.
         _windows(directory, config.get_text_config())
         length = context_of(max_model_len, _longest(config.get_text_config()))
         with _quietly():
@@ -64,7 +64,7 @@ def random_library_model(
     num_layers: int | None = None,
     max_model_len: int | None = None,
 ) -> LibraryModel:
-    """A model of the shape that a config.json tells, with random weights; see `random_model`."""
+    """A model of a config.json's shape with random weights; see `random_model`."""
     config, device = read_json(config_file), check_device(device)
     if dtype is None:
         dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
@@ -84,11 +84,11 @@ def random_library_model(
 
 
 def adapt_network(network: Any) -> LibraryModel:
-    """A network that is loaded already, as it is; its end-of-sequence tokens are not read.
+    """Adapt a loaded network as it is; its end-of-sequence tokens are not read.
 
     Raises:
-        CheckpointError: it is no decoder in evaluation mode, on one device and of an attention in
-            `ATTENTION`, or its layers do not attend to earlier tokens.
+        CheckpointError: it is not a decoder in evaluation mode, on one device and with an attention
+            in `ATTENTION`, or its layers do not attend to earlier tokens.
     """
     name, config = type(network).__name__, network.config
     devices = {str(parameter.device) for parameter in network.parameters()}
@@ -114,7 +114,7 @@ def adapt_network(network: Any) -> LibraryModel:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without transformers' bars and reports: what is wrong is told in one line."""
+    """Silence transformers' progress bars and reports: errors are told in one line."""
     verbosity, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -141,7 +141,7 @@ def _load(directory: Path, config: Any, dtype: torch.dtype | None, device: torch
         local_files_only=True,
         use_safetensors=True,
         output_loading_info=True,
-        # They are named below.
+        # The error below names them.
         ignore_mismatched_sizes=True,
         **_OWN_CODE,
         **how,
@@ -172,7 +172,7 @@ def _windows(source: Path | str, config: Any) -> Windows:
 
 
 def _longest(config: Any) -> int:
-    """The context; where longer texts would turn keys that are in the cache, the shorter one."""
+    """The context; a shorter one if longer texts would change the rotation of cached keys."""
     parameters = getattr(config, "rope_parameters", None) or {}
     if parameters.get("rope_type") == "longrope":
         return int(parameters["original_max_position_embeddings"])
@@ -181,7 +181,7 @@ def _longest(config: Any) -> int:
 
 @torch.no_grad()
 def _shapes(network: Any, windows: Windows) -> Shapes:
-    """What layers remember of a token, seen by giving the network one, masked as others will be."""
+    """The shapes that layers cache per token, found by a forward of one token with a mask."""
     name = type(network).__name__
     token_ids = torch.zeros((1, 1), dtype=torch.int64, device=network.device)
     mask = torch.zeros((1, 1, 1, 1), dtype=network.dtype, device=network.device)
@@ -198,7 +198,7 @@ def _shapes(network: Any, windows: Windows) -> Shapes:
                 use_cache=True,
             )
     except ValueError as error:
-        # Those with ALiBi make theirs of which tokens are padding.
+        # Networks with ALiBi derive their mask from padding.
         expected = "a network that takes a mask of what each token sees"
         raise unfit(name, expected, error) from error
     shapes = {
@@ -208,6 +208,6 @@ def _shapes(network: Any, windows: Windows) -> Shapes:
         if getattr(layer, "keys", None) is not None
     }
     if not shapes:
-        # What it remembers is elsewhere, or nowhere.
+        # The network keeps its state elsewhere, or has none.
         raise unfit(name, "layers that keep keys and values", "none")
     return shapes

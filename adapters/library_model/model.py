@@ -1,7 +1,7 @@
-"""A network of the transformers library with positions, slots and cache of ours.
+"""A network of the transformers library with our positions, slots and cache.
 
-Sliding layers keep all positions, too: what a rejected draft has pushed out of a window would
-otherwise be lost.
+Sliding layers keep all positions, too: otherwise a rejected draft would have pushed some out of a
+window for good.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,11 +20,11 @@ from ...core.ports import Scores
 from ..kv_cache import KVCache, Places, SlotMemory
 
 Shapes = Mapping[int, tuple[tuple[int, int], tuple[int, int]]]
-"""Layer -> (number of heads, size of a head) of its keys and of its values."""
+"""Layer -> (number of heads, size of a head), for its keys and for its values."""
 
 
 class StepCache(Cache):  # type: ignore[misc]  # transformers is not typed
-    """A cache that has of each of these layers in turn its keys and its values, in one forward."""
+    """The keys and values of these layers, in turn, as one forward of the library sees them."""
 
     def __init__(self, layer_ids: Iterable[int], cache: KVCache, places: Places) -> None:
         super().__init__(layers=[])
@@ -62,12 +62,12 @@ class LibraryModel(SlotMemory):
     """A `acceptor.core.ports.LanguageModel`.
 
     Attributes:
-        network: a causal language model in evaluation mode, of eager or SDPA attention.
-        shapes: what its layers remember of a token.
-        windows: of the kinds of its layers.
-        norm: the final one; None where the network does not call it so.
+        network: a causal language model in evaluation mode, with eager or SDPA attention.
+        shapes: those that its layers cache per token.
+        windows: those of the kinds of its layers.
+        norm: the final norm; None if the network does not call it `norm`.
 
-    The other fields are as of `TransformerModel`.
+    The other fields are those of `TransformerModel`.
     """
 
     network: Any
@@ -122,14 +122,14 @@ class LibraryModel(SlotMemory):
         )
 
     def masks(self, places: Places) -> Tensor | dict[str, Tensor]:
-        """One for each kind of layer, as networks want it that have several kinds."""
+        """One mask for each kind of layer, as networks with several kinds expect."""
         masks = {kind: places.bias(one, self.dtype) for kind, one in self.windows.items()}
         return masks if len(masks) > 1 else next(iter(masks.values()))
 
 
 @contextmanager
 def _last_hidden(norm: Any, *, wanted: bool) -> Iterator[list[Tensor]]:
-    """What the final norm is given meanwhile; the library gives away only what it makes of it."""
+    """Collects the final norm's inputs; the library returns only its output."""
     seen: list[Tensor] = []
     if wanted and norm is None:
         raise UnavailableError("taps: expected a model whose final norm is called norm, got none")

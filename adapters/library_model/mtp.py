@@ -22,7 +22,7 @@ from .model import LibraryModel, StepCache
 MODEL_TYPE = "glm4_moe_lite"
 
 _COPIES = frozenset({"embed_tokens.weight", "shared_head.head.weight"})
-"""Of the target's, which serve instead."""
+"""Tensors of the layer that are the target's, which are used instead."""
 
 _OF_EXPERTS = {
     "mlp.experts.gate_up_proj": ("gate_proj", "up_proj"),
@@ -38,7 +38,7 @@ def _layer(target: LibraryModel) -> MtpLayer:
 
 
 def load_mtp(directory: Path, target: LibraryModel, switches: MtpSwitches) -> Head:
-    """The layer behind the target's last one, from the target's directory or one like it."""
+    """Load the layer after the target's last one, from the target's directory or one like it."""
     config = _read_config(directory / "config.json", target)
     config.integer("num_hidden_layers", target.num_layers, target.num_layers)
     with torch.device("meta"):
@@ -60,7 +60,7 @@ def load_mtp(directory: Path, target: LibraryModel, switches: MtpSwitches) -> He
 
 
 def random_mtp(config_file: Path, target: LibraryModel) -> Head:
-    """The layer that a target's config.json tells of, with random weights."""
+    """The layer that a target's config.json describes, with random weights."""
     _read_config(config_file, target)
     with target.device:
         layer = _layer(target).to(target.dtype)
@@ -79,7 +79,7 @@ def _read_config(file: Path, target: LibraryModel) -> JsonObject:
 
 
 def _in_file(name: str, shape: Shape) -> dict[str, Shape]:
-    """Names and shapes of what, stacked, is a tensor of the layer."""
+    """The names and shapes in the file that are stacked into one tensor of the layer."""
     if name == "post_norm.weight":
         return {"shared_head.norm.weight": shape}
     name = name.removeprefix("mtp_block.")
@@ -97,7 +97,7 @@ def _head(target: LibraryModel, layer: MtpLayer, switches: MtpSwitches) -> Head:
     layer.use_post_norm = switches.normalise_features
     return Head(
         taps=(target.num_layers,),
-        # Features are what the target's LM head is given.
+        # Features are the input of the target's LM head.
         read=lambda hidden: target.norm(hidden[0]),
         layer=MtpBlock(target, layer.eval(), switches.zero_first_embedding),
         layer_shapes=target.shapes[target.num_layers - 1],
@@ -115,7 +115,7 @@ class MtpBlock:
     """The layer of a `acceptor.adapters.draft_heads.head.Head`.
 
     Attributes:
-        target: whose rotary embedding and masks it uses.
+        target: lends its rotary embedding and masks.
         zero_first_embedding: see `MtpSwitches`.
     """
 
