@@ -15,7 +15,7 @@ from ..checked import check_slots
 from ..inverse_maps import InverseMaps
 from .draw import draw
 from .masks import allowed_in, forbid
-from .outputs import write_drawn, write_verified
+from .outputs import clear, write_drawn
 from .request import in_target_ids
 from .statistics import adjust_logits
 from .thresholds import log_probs
@@ -43,10 +43,10 @@ class ReferenceSampler(BothVerbs):
         params = params.by_request()
         # This checks a map that is new.
         self._inverses.of(batch.draft_to_target, batch.vocab_size)
+        clear(out)
         if isinstance(out, VerifyOutput):
-            requests = range(batch.num_reqs)
-            outcomes = [verify_request(batch, params, given[2], each) for each in requests]
-            write_verified(out, params, outcomes)
+            for request in range(batch.num_reqs):
+                verify_request(batch, params, given[2], request, out)
         else:
             write_drawn(out, batch, params, *_draw(batch, params))
         return out

@@ -6,7 +6,7 @@ import torch
 from attrs import evolve
 from torch import Tensor
 
-from acceptor.backends.reference import accept, masks, outputs, request, verify
+from acceptor.backends.reference import masks, outputs, request, verify
 from acceptor.core import DraftView, Policy, SamplingTensors, VerifyBatch, VerifyOutput
 from kit import bugs_in_draws, bugs_in_laws
 from kit.bugs import Batch, Bug, bugs_of
@@ -132,7 +132,7 @@ def _cut_where_forbidden(
 
 
 @Bug.instead_of(
-    accept,
+    verify,
     "_log_thresholds",
     "set rates let forbidden drafts survive",
     policy="synthetic",

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from acceptor.backends.reference import accept, draw, sampler, thresholds
+from acceptor.backends.reference import draw, sampler, thresholds, verify
 from acceptor.core import Block, Stream, race
 from acceptor.core.randomness import Level, exponential, random_words
 from kit.bugs import Bug, bugs_of
@@ -128,7 +128,7 @@ def _at_most(log_thresholds: Tensor, draws: Any) -> Tensor:
 
 AT_MOST = Bug(
     "u ≤ threshold with u from 0",
-    ((draw, "acceptance_uniform", _uniform_from_0), (accept, "_verdicts", _at_most)),
+    ((draw, "acceptance_uniform", _uniform_from_0), (verify, "_verdicts", _at_most)),
     shown_by="lowest uniform",
 )
 
