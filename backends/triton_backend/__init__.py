@@ -1,4 +1,4 @@
-"""The Triton backend: CUDA kernels that read raw logits about once."""
+"""The Triton backend: kernels that read raw logits about once."""
 
 from .sampler import TritonSampler
 

@@ -1,4 +1,4 @@
-"""Stage 3: whether one row accepts its draft token; every row is judged by itself."""
+"""Stage 3: whether a row accepts its draft token; every row is judged alone."""
 
 from typing import Any, NamedTuple
 
@@ -22,19 +22,19 @@ class Drafted(NamedTuple):
 
     token: Any
     logit: Any
-    """In the target, -inf where the row tests nothing."""
+    """Its logit in the target, -inf if the row tests no draft token."""
     draft_logit: Any
     allowed: Any
 
 
 class Tested(NamedTuple):
-    """What policies that look at p and q go by, see `test_draft`."""
+    """The inputs of policies that look at p and q, see `test_draft`."""
 
     log_p: Any
     log_ratio: Any
     """log p - log q: -inf where p is 0, +inf where only q is."""
     dense: Any
-    """Whether q is a law from draft logits; else it is one-hot."""
+    """Whether q comes from draft logits; else it is one-hot."""
     usable: Any
     """Whether q is known."""
     draft_law: Any
@@ -42,7 +42,7 @@ class Tested(NamedTuple):
 
 @triton.jit
 def open_draft(call, row, tested):
-    """A row's draft token, before any law is known."""
+    """Load a row's draft token; no law is known yet."""
     token = drafted_token(call, row.request, row.place, tested)
     ids = tl.where(tested, token, call.target.vocab_size) + tl.zeros([1], tl.int32)
     logit = tl.max(target_logits(call, row, ids), 0)
@@ -57,7 +57,7 @@ def open_draft(call, row, tested):
 
 @triton.jit
 def test_draft(call, row, law, drafted, tested):
-    """Hold a row's draft token to both laws; a row that tests nothing has log p of -inf."""
+    """Look a row's draft token up in both laws; a row that tests none has log p of -inf."""
     log_p = log_probs(drafted.logit, law)
     dense = row.place < 0
     usable = row.place >= 0
@@ -86,7 +86,7 @@ def survives_by_ratio(request, row, log_ratio):
 
 @triton.jit
 def survives_by_rate(call, request, row):
-    """Whether the row's uniform is below its set rate, in units of 2**-23."""
+    """Whether the row's uniform is below its given rate, in units of 2**-23."""
     rate = row.place * 0
     for place in tl.static_range(len(call.variant.rates)):
         rate = tl.where(row.place == place, call.variant.rates[place], rate)
@@ -95,27 +95,27 @@ def survives_by_rate(call, request, row):
 
 @triton.jit
 def sums_of(call, row):
-    """Where the sums of a row that tests a draft token begin."""
+    """The address of the sums of a row that tests a draft token."""
     place = row.request.to(tl.int64) * call.variant.num_drafts + row.place
     return call.scratch.sums + place * NUM_SUMS
 
 
 @triton.jit
 def load_sum(call, row, WHAT: tl.constexpr):
-    """One of a row's sums."""
+    """Load one of a row's sums."""
     return (tl.load(sums_of(call, row) + WHAT).to(tl.float64) / UNITS).to(tl.float32)
 
 
 @triton.jit
 def least_log_p(call, row, law):
-    """The log-probability from which a lossy policy lets tokens survive; FLy asks elsewhere."""
+    """The log-probability from which on a lossy policy accepts tokens; not for FLy."""
     least = law.row_max * 0.0 + NEVER
     if call.variant.policy == "typical":
         nats = load_sum(call, row, ENTROPY)
         strictness = tl.log(call.leniency.strictness + nats * 0.0)
         least = tl.minimum(strictness, tl.log(call.leniency.delta + nats * 0.0) - nats)
     if call.variant.policy == "relaxed":
-        # In the rows behind the draft's, top_n has been made a threshold.
+        # The rows after the draft's hold the threshold that top_n has become.
         second = row.slot + (call.variant.num_rows - call.variant.num_drafts)
         ranked = tl.load(tail_of(call, blocks_of(call, second)) + THRESHOLD)
         share = 1.0 - call.leniency.delta * tl.exp(law.log_total)
@@ -128,7 +128,7 @@ def least_log_p(call, row, law):
 
 @triton.jit
 def accepts(call, log_p, least):
-    """Whether tokens of these log-probabilities would survive under a lossy policy."""
+    """Whether a lossy policy would accept tokens of these log-probabilities."""
     if call.variant.policy == "typical":
         accepted = log_p > least
     elif call.variant.policy == "relaxed":
@@ -140,9 +140,9 @@ def accepts(call, log_p, least):
 
 @triton.jit
 def leniency_of(call, row, law, test):
-    """Whether a row's draft token survives, whether FLy may forgive it, and the variation caused.
+    """Whether a row's draft token survives, whether FLy may forgive it, and the total variation.
 
-    Under FLy, survival is for others to decide, and the variation is that of forgiveness.
+    Under FLy other code decides survival, and the variation is what forgiving causes.
     """
     undecided = law.row_max * 0.0
     if call.variant.policy == "fly":

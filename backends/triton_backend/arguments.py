@@ -1,4 +1,4 @@
-"""What kernels are given: one tuple of groups. A field that is None is compiled away."""
+"""The arguments of kernels: one tuple of groups. Code for a field that is None is compiled away."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ class DraftRows(NamedTuple):
 
 
 class Requests(NamedTuple):
-    """What belongs to each request, and the strides that it lies at."""
+    """The data of each request, and its strides."""
 
     draft_token_ids: Any
     draft_stride: Any
@@ -53,7 +53,7 @@ class Requests(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """What belongs to each entry of the parameters, besides what others here hold."""
+    """The data of each entry of the parameters, except for what other groups hold."""
 
     seeds: Any
     processed: Any
@@ -61,10 +61,10 @@ class Entries(NamedTuple):
 
 
 class RecipeArguments(NamedTuple):
-    """Each request's recipe, see `RecipeTensors`; a filter is None when nobody uses it."""
+    """Each request's recipe, see `RecipeTensors`; a filter that no request uses is None."""
 
     entries: Any
-    """[num_reqs] int, each request's entry of all parameters; None for its own number."""
+    """[num_reqs] int, each request's entry of the parameters; None if request i has entry i."""
 
     temperature: Any
     min_p: Any
@@ -84,7 +84,7 @@ class Adjustments(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What penalties count, see `TokenCounts`, addressed by slot."""
+    """The token counts for penalties, see `TokenCounts`, addressed by slot."""
 
     prompt_mask: Any = None
     output_counts: Any = None
@@ -92,7 +92,7 @@ class Counts(NamedTuple):
 
 
 class Leniency(NamedTuple):
-    """The parameters of lossy policies, each under the policies that have it."""
+    """The parameters of lossy policies."""
 
     strictness: Any
     """Epsilon of typical acceptance; the least entropy, in nats, of FLy."""
@@ -107,29 +107,29 @@ class Scratch(NamedTuple):
     counters: Any
     """[4] int32, see `queue`; zero between calls."""
     arrivals: Any
-    """[num_reqs] int32, programs that are through with a request; zero between calls."""
+    """[num_reqs] int32, how many programs have finished a request; zero between calls."""
     sums: Any
-    """[num_reqs, num_drafts, 3] int64, what rows sum up to, in units; zero between calls."""
+    """[num_reqs, num_drafts, 3] int64, sums over rows, in units; zero between calls."""
     seen: Any
-    """[num_reqs, num_blocks * 64] uint8, a bit of each token that a request has seen."""
+    """[num_reqs, num_blocks * 64] uint8, a bit per token: whether a request has seen it."""
     records: Any
-    """[num_reqs * num_rows, words], see `record`."""
+    """[num_reqs * num_rows, words], see `records`."""
     raw: Any
     """[num_reqs * (num_drafts + 1), words], records of raw logits, for logprobs."""
     bins: Any
     """[num_reqs * num_rows, bins] int32, see `thresholds.bins`."""
     odd: Any
-    """[num_reqs * num_rows, words] int64, see `thresholds.bins`; where few logits are odd."""
+    """[num_reqs * num_rows, words] int64, see `thresholds.bins`; only where few logits are odd."""
     queue: Any
     """[num_reqs * num_rows, rounds] int32, see `queue`."""
     decisions: Any
-    """[num_reqs, num_drafts + 1, 4] int32, see `decision`."""
+    """[num_reqs, num_drafts + 1, 4] int32, see `records.store_decision`."""
     num_blocks: Any
     queue_length: Any
 
 
 class Outputs(NamedTuple):
-    """Where results go, see `VerifyOutput`."""
+    """The memory for results, see `VerifyOutput`."""
 
     token_ids: Any
     num_accepted: Any
@@ -138,7 +138,7 @@ class Outputs(NamedTuple):
 
 
 class LogprobOutputs(NamedTuple):
-    """Where logprobs go, see `Logprobs`."""
+    """The memory for logprobs, see `Logprobs`."""
 
     emitted: Any
     top_token_ids: Any
@@ -146,12 +146,12 @@ class LogprobOutputs(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """What kernels are compiled for: constants all."""
+    """The constants that kernels are compiled for."""
 
     policy: Any
     """"strict", "rates", "probabilistic", "block", "typical", "relaxed" or "fly"."""
     is_lossy: Any
-    """The policy looks at whole rows once more."""
+    """Whether the policy reads whole rows once more."""
     rates: Any
     """Conditional acceptance rates in units of 2**-23, for "rates"."""
     num_drafts: Any
@@ -160,11 +160,11 @@ class Variant(NamedTuple):
     width: Any
     """Blocks per row: a power of 2, at least one Philox group."""
     filters: Any
-    """Some row is cut; `ranks` by min-p or top-k, `masses` by top-p."""
+    """Whether any filter cuts a row: `ranks` says min-p or top-k, `masses` says top-p."""
     ranks: Any
     masses: Any
     key_shift: Any
-    """How many low bits of every logit's key are the same."""
+    """How many low bits are equal in all logits' keys."""
     invalid: Any
     """The status of a request whose target row is unusable."""
     top_logprobs: Any
@@ -174,7 +174,7 @@ class Variant(NamedTuple):
 
 
 class Call(NamedTuple):
-    """All that a kernel is given: by a batch, parameters, an output, a workspace and a plan."""
+    """All arguments of a kernel: from a batch, parameters, an output, a workspace and a plan."""
 
     target: TargetRows
     draft: DraftRows
@@ -195,7 +195,7 @@ class Call(NamedTuple):
 
     @classmethod
     def of(cls, values: Iterable[Any]) -> "Call":
-        """A call of plain tuples."""
+        """Make a call from plain tuples."""
         kinds = cls.__annotations__.values()
         return cls._make(
             kind._make(value) if isinstance(value, tuple) else value
@@ -205,10 +205,10 @@ class Call(NamedTuple):
 
 @triton.jit
 def opened(call, BODY: tl.constexpr, rest):
-    """Call a kernel's body with a call that loops can carry.
+    """Run a kernel's body with a call that loops can carry.
 
-    Triton 3.6 does not carry constants that lie in a tuple beside other values through a loop,
-    and every integer that is 1 is one, unless it was given a name inside the kernel.
+    Triton 3.6 cannot carry a tuple that mixes constants and other values through a loop. Every
+    integer that is 1 is a constant, unless it got a name inside the kernel.
     """
     values = call[:-1]
     BODY(Call(*values, call.variant), *rest)  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""Block verification, behind the judgement of rows: the whole draft is judged together."""
+"""Block verification, after rows have been judged: judges the whole draft together."""
 
 import triton
 import triton.language as tl
@@ -16,15 +16,15 @@ from .units import UNITS, in_units
 from .verdicts import REJECTED, at_row, first_halt
 
 SLACK = tl.constexpr(1e-4)
-"""More than rounding changes in a logarithm of a sum of probabilities."""
+"""More than rounding can change the logarithm of a sum of probabilities."""
 
 
 @triton.jit
 def block_kernel(call, num_parts, tiles_per_part, TILE: tl.constexpr):
-    """A program per part of a row behind the first: the mass of its max(P p - q, 0).
+    """A program per part of a row after row 0: sums the mass of its max(P p - q, 0).
 
-    Only of rows where the draft may end. Row 0 is not asked, it ends if no other does. Whoever is
-    through with a request last concludes it.
+    Only rows where the draft may end are summed. Row 0 is not: the draft ends there if at no other.
+    The last program to finish a request concludes it.
     """
     opened(call, _judge_part, (num_parts, tiles_per_part, TILE))
 
@@ -83,14 +83,14 @@ def _judge_part(call, num_parts, tiles_per_part, TILE: tl.constexpr):
 
 @triton.jit
 def _masses(call, index, place):
-    """Where the masses of rows' residuals are."""
+    """The address of the masses of rows' residuals."""
     first = index.to(tl.int64) * call.variant.num_drafts
     return call.scratch.sums + (first + place) * NUM_SUMS + SURVIVED
 
 
 @triton.jit
 def _residual(call, request, place, log_product):
-    """A draw from max(P p - q, 0) at a row, or from p without a one-hot draft's token.
+    """Set up a draw from max(P p - q, 0) at a row, or from p without a one-hot draft's token.
 
     Returns:
         The draw, the row, and its draft token.
@@ -121,7 +121,7 @@ def _log_products(log_ratios, row, NUM_DRAFTS: tl.constexpr):
     product = tl.max(products, 0) * 0.0
     for place in tl.static_range(NUM_DRAFTS):
         ratio = at_row(log_ratios, row, place)
-        # Once 0, a product stays 0, also when the next token had no draft probability.
+        # A product that is 0 stays 0, even if the next token had no draft probability.
         product = tl.where(product > NEVER, tl.minimum(product + ratio, 0.0), product)
         products = tl.where(row == place + 1, product, products)
     return products
@@ -129,10 +129,10 @@ def _log_products(log_ratios, row, NUM_DRAFTS: tl.constexpr):
 
 @triton.jit
 def _may_halt(row, num_kept, products, uniforms):
-    """Where the draft may end before its end, which the residual's mass decides: [rows].
+    """Rows where the draft may end early, which the residual's mass decides: [rows].
 
-    A row's threshold is not above its product, as p and q sum up to 1; and nobody asks if the whole
-    draft survives. What a rounded sum may change is left open.
+    A row's threshold is at most its product, because p and q sum to 1. If the whole draft survives,
+    no row is asked. Rows that a rounded sum could change count, too.
     """
     whole = (row == num_kept) & (uniforms < products - SLACK)
     survives = (num_kept > 0) & (tl.max(whole.to(tl.int32), 0) != 0)
@@ -141,7 +141,7 @@ def _may_halt(row, num_kept, products, uniforms):
 
 @triton.jit
 def _last_success(row, num_kept, products, masses, uniforms):
-    """Through which token the draft survives: row i decides about token i."""
+    """The last token through which the draft survives: row i decides about token i."""
     rest = 1.0 - tl.exp(products)
     both = masses + rest
     log_h = tl.where(both > 0.0, tl.log(masses) - tl.log(both), 0.0)

@@ -1,6 +1,6 @@
-"""Stages 3 to 5: a program per target row judges it and draws what it would emit.
+"""Stages 3 to 5: a program per target row judges it and draws the token that it would emit.
 
-Whoever is through with a request last concludes it, except under block verification.
+The last program to finish a request concludes it, except under block verification.
 """
 
 import triton
@@ -58,7 +58,7 @@ def _decide_row(call):
 
 @triton.jit
 def _judged(call, request, row, law, drafted, greedy):
-    """Of a row with a law: why it ends the draft, its token, and the two numbers of a decision."""
+    """Judge a row with a law: why it ends the draft, its token, and a decision's two numbers."""
     POLICY: tl.constexpr = call.variant.policy
     tested = (row.place < request.num_drafts) & (greedy == 0)
     test = test_draft(call, row, law, drafted, tested)
@@ -102,7 +102,7 @@ def _judged(call, request, row, law, drafted, greedy):
             if POLICY != "fly":
                 accepted = lenient
     if call.masks.words is not None:
-        # Under other policies a token without any p does not survive.
+        # Under other policies a token of probability 0 does not survive.
         if POLICY == "rates":
             accepted = accepted & drafted.allowed
         if POLICY == "fly":

@@ -1,8 +1,8 @@
-"""What the current device can do, and kernels that overlap on it.
+"""The current device's abilities, and stages that overlap on it.
 
-A stage that is launched to overlap with the one before must wait, in every program, before it
-touches what an earlier stage writes: then it ends behind all earlier stages, and whoever waits for
-it has waited for them, too. What it reads before must have been there before the first stage.
+Every program of an overlapping stage must wait before it touches data that an earlier stage writes.
+So the stage ends after all earlier stages, and waiting for it means waiting for them, too. Before
+the wait it may read only data from before the first stage.
 """
 
 import torch
@@ -14,17 +14,17 @@ from triton.runtime import driver
 from ...core.errors import InvalidInputError, UnavailableError
 
 OLDEST_CAPABILITY = (8, 0)
-"""Before it there is no bfloat16."""
+"""Older devices have no bfloat16."""
 
 LEAST_OVERLAPPING = 90
 """The compute capability from which CUDA has programmatic dependent launch."""
 
 
 def check_reachable(name: str, device: torch.device) -> None:
-    """Refuse memory that no kernel reads.
+    """Check that kernels can read a device's memory.
 
     Raises:
-        InvalidInputError: only Triton's interpreter could read it.
+        InvalidInputError: only Triton's interpreter could.
         UnavailableError: the device is too old.
     """
     if device.type != "cuda" and not knobs.runtime.interpret:
@@ -41,14 +41,14 @@ def check_reachable(name: str, device: torch.device) -> None:
 
 
 def num_processors(device: torch.device) -> int:
-    """A device's multiprocessors; the interpreter is one."""
+    """The number of a device's multiprocessors; the interpreter counts as one."""
     if device.type != "cuda":
         return 1
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def can_overlap() -> bool:
-    """Whether the current device lets stages overlap; the interpreter does not."""
+    """Whether stages can overlap on the current device; they cannot in the interpreter."""
     if knobs.runtime.interpret:
         return False
     target = driver.active.get_current_target()
@@ -57,13 +57,13 @@ def can_overlap() -> bool:
 
 @triton.jit
 def let_next_stage_start(OVERLAPS: tl.constexpr):
-    """Once every program has come here, programs of the next stage may start."""
+    """The next stage's programs may start once every program has called this."""
     if OVERLAPS:
         tl.extra.cuda.gdc_launch_dependents()
 
 
 @triton.jit
 def wait_for_stage_before(OVERLAPS: tl.constexpr):
-    """Until the stage before has ended and all that it wrote can be seen."""
+    """Wait until the previous stage has ended and all its writes are visible."""
     if OVERLAPS:
         tl.extra.cuda.gdc_wait()

@@ -1,8 +1,8 @@
-"""Stage 4: a token of one row, by the exponential race in two levels of `acceptor.core.race`.
+"""Stage 4: draws a row's token by the two-level exponential race of `acceptor.core.race`.
 
-Who has the largest log W - log E also has the largest W / E, which takes no logarithm. Block masses
-that are not exact are not below the exact ones: blocks are read in the order of what they might
-score, until no other can win.
+The largest log W - log E is also the largest W / E, which takes no logarithm. Block masses that are
+not exact are upper bounds: blocks are read in the order of their best possible scores, until no
+other block can win.
 """
 
 from typing import Any, NamedTuple
@@ -17,26 +17,26 @@ from .random_bits import BLOCK_LEVEL, TOKEN_LEVEL, arrivals
 from .records import blocks_of, load_blocks, log_probs
 
 AT_ONCE = tl.constexpr(4)
-"""Blocks that are read at once: the best of those with the same remainder."""
+"""Blocks that are read at once: the best of each remainder."""
 
 SLACK = tl.constexpr(1.0001)
-"""More than rounding makes of a sum of non-negative numbers."""
+"""More than rounding can change a sum of non-negative numbers."""
 
 
 class Draw(NamedTuple):
-    """What is drawn from, and with which noise: p, or max(P p - q, 0)."""
+    """The law that a draw uses, p or max(P p - q, 0), and its noise."""
 
     law: Any
-    """Of the target's row, see `records.Law`."""
+    """The target row's law, see `records.Law`."""
     draft_law: Any
     subtracts: Any
     """Whether q is subtracted."""
     log_product: Any
-    """log P; 0 where q is not."""
+    """log P; 0 if q is not subtracted."""
     excluded: Any
     """A token that must not be drawn, -1 for none."""
     greedy: Any
-    """Whether the largest logit is taken outright."""
+    """Whether to take the largest logit without a race."""
     seed: Any
     position: Any
     stream: Any
@@ -45,13 +45,13 @@ class Draw(NamedTuple):
 
 @triton.jit
 def lowest_argmax(scores, candidates):
-    """The best candidate, the lowest on a tie."""
+    """The best candidate; the lowest one on a tie."""
     return tl.min(tl.where(scores == tl.max(scores, 0), candidates, NOWHERE), 0)
 
 
 @triton.jit
 def drawn_token(call, row, draw):
-    """A token of a target's row: scalar int32, -1 where none has any mass."""
+    """Draw a token of a target's row: scalar int32, -1 if none has any mass."""
     law = draw.law
     largest, masses = load_blocks(call, blocks_of(call, row.slot))
     noise = arrivals(
@@ -90,9 +90,9 @@ def drawn_token(call, row, draw):
 
 @triton.jit
 def certain_token(call, row, draw, drafted):
-    """A token of a target's row, whatever rounding leaves of max(P p - q, 0).
+    """Draw a token of a target's row, even if rounding leaves nothing of max(P p - q, 0).
 
-    If nothing, p without the draft token is drawn from, and with it if nothing else has any mass.
+    Then draw from p without the draft token, or with it if nothing else has any mass.
     """
     token = row.place * 0 - 1
     attempt = row.place * 0
@@ -111,9 +111,9 @@ def _best_block(call, row, draw, bounds, noise):
     """The block that wins the first race; `NOWHERE` if none has any mass.
 
     Args:
-        call, row, draw: what is drawn from.
-        bounds: [width], what each block scores at most; negative for none.
-        noise: [width], what each block races against.
+        call, row, draw: the law to draw from.
+        bounds: [width], the best possible score of each block; negative for none.
+        noise: [width], the exponential that each block races against.
     """
     WIDTH: tl.constexpr = call.variant.width
     GROUPS: tl.constexpr = min(AT_ONCE, WIDTH)
@@ -142,7 +142,7 @@ def _best_block(call, row, draw, bounds, noise):
 
 @triton.jit
 def drawable_statistics(call, row, draw, block):
-    """Per block the log of the largest p that may be drawn, and the mass relative to it."""
+    """For each block the log of the largest p that may be drawn, and the mass relative to it."""
     ids = quarter_ids(block)
     quarters = law_quarters(call, row, block)
     drawable = [excess(call, row, draw, quarters[n], ids + n * QUARTER) for n in (0, 1, 2, 3)]
@@ -154,7 +154,7 @@ def drawable_statistics(call, row, draw, block):
 
 @triton.jit
 def excess(call, row, draw, logits, ids):
-    """Elementwise, log P p where it may be drawn, else -inf, and 1 - q / (P p) there."""
+    """Elementwise: log P p if the token may be drawn, else -inf; and 1 - q / (P p)."""
     log_p = log_probs(logits, draw.law) + draw.log_product
     share = tl.full(log_p.shape, 1.0, tl.float32)
     if call.draft.logits is not None:
@@ -167,14 +167,14 @@ def excess(call, row, draw, logits, ids):
 
 @triton.jit
 def _lowest_drafted(call, row, largest):
-    """The largest logit's token of a mapped row, the lowest draft id on a tie: scalar int32.
+    """The token of a mapped row's largest logit, the lowest draft id on a tie: scalar int32.
 
-    Ties may lie in any blocks, whose order is that of target ids; `largest` is [width].
+    Ties may lie in any blocks, because blocks are in the order of target ids; `largest` is [width].
     """
     NONE: tl.constexpr = 0x7FFFFFFFFFFFFFFF
     block = tl.arange(0, call.variant.width)
     highest = tl.max(largest, 0)
-    # A draft id in the upper half and its target id in the lower.
+    # The draft id is in the upper half, its target id in the lower.
     best = row.place.to(tl.int64) * 0 + NONE
     following = tl.min(tl.where(largest == highest, block, NOWHERE), 0)
     while following < NOWHERE:

@@ -1,8 +1,8 @@
-"""From batches, parameters and outputs to the groups that kernels are given.
+"""Turns batches, parameters and outputs into the groups of a `Call`.
 
-Each gives those fields of a `Call` that follow each other there, and its part of the call's kind:
-all that Triton looks for, and that checks and plan depend on. That is asked of it once, as none of
-them can change.
+Each yields consecutive fields of a `Call`, and its part of the call's kind: everything that
+Triton's specialisation, checks and plan depend on. Batches, parameters and outputs cannot change,
+so this is computed once for each.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ NO_DRAFT = DraftRows(None, 0, 0, 0, None)
 
 @frozen(cache_hash=True)
 class Kind:
-    """All that checks, plan and kernels of a call depend on in a part of it, addresses aside."""
+    """All that checks, plan and kernels depend on in a part of a call, except addresses."""
 
     facts: tuple[object, ...]
 
@@ -50,7 +50,7 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, *groups: Groups, facts: tuple[object, ...]) -> "Part":
-        """What these groups make up, and facts that they do not tell."""
+        """Make a part of groups, and of facts that the groups do not tell."""
         kinds = [
             kind_of(one) if isinstance(one, Tensor) else one for group in groups for one in group
         ]
@@ -63,12 +63,12 @@ class Part(NamedTuple):
 
 
 def kind_of(tensor: Tensor) -> tuple[object, ...]:
-    """All that kernels are compiled for in a tensor."""
+    """All properties of a tensor that kernels are compiled for."""
     return tensor.dtype, tensor.get_device(), tensor.data_ptr() % WORKSPACE_ALIGNMENT
 
 
 def batch_part(batch: VerifyBatch | SampleBatch) -> Part:
-    """Of a batch; its map of ids is inverted elsewhere."""
+    """The part of a batch; its map of ids is inverted elsewhere."""
     counts, masks, words = Counts(), Masks(), batch.allowed_tokens
     if batch.token_counts is not None:
         mask = batch.token_counts.prompt_mask
@@ -76,7 +76,7 @@ def batch_part(batch: VerifyBatch | SampleBatch) -> Part:
     if words is not None:
         masks = Masks(words, words.stride(0), *_strided(batch.allowed_rows))
     positions, slots = _strided(batch.positions), _strided(batch.slot_ids)
-    # Rows behind those of its requests do not matter.
+    # Rows after those of the requests do not matter.
     facts: tuple[object, ...] = batch.num_reqs, batch.draft_to_target is None
     if isinstance(batch, SampleBatch):
         logits, vocab_size = batch.logits, batch.vocab_size
@@ -95,7 +95,7 @@ def batch_part(batch: VerifyBatch | SampleBatch) -> Part:
 
 
 def params_part(params: SamplingTensors) -> Part:
-    """Of parameters."""
+    """The part of parameters."""
     adjust, bias = Adjustments(), params.bias
     if bias is not None:
         adjust = Adjustments(bias.token_ids, bias.values, bias.token_ids.shape[1])
@@ -112,14 +112,14 @@ def params_part(params: SamplingTensors) -> Part:
 
 
 def drafting_part(params: SamplingTensors) -> Part:
-    """Of parameters of a draft draw, which is one of a target that has the draft's recipe."""
+    """The part of a draft draw's parameters: the draft's recipe takes the target's place."""
     recipe = _recipe(params.draft, params.slot_ids)
     entries = Entries(params.seeds, None)
     return Part.of(entries, Adjustments(), recipe, recipe, facts=_facts(params))
 
 
 def output_part(out: VerifyOutput | SampleOutput) -> Part:
-    """Of an output."""
+    """The part of an output."""
     groups = (
         Outputs(*_by_name(Outputs._fields, out)),
         LogprobOutputs(*_by_name(LogprobOutputs._fields, out.logprobs)),
@@ -131,10 +131,10 @@ def output_part(out: VerifyOutput | SampleOutput) -> Part:
 def make_call(
     plan: Plan, groups: Iterable[Groups], workspace: Tensor | int, inverse_map: Tensor | None
 ) -> Groups:
-    """A `Call` from the groups of a batch, parameters and an output.
+    """Make a `Call` from the groups of a batch, parameters and an output.
 
-    By addresses if the workspace is one, as Triton takes plain tuples apart three times as fast as
-    named ones.
+    If the workspace is an address, all groups are plain tuples of addresses: Triton unpacks plain
+    tuples three times as fast as named ones.
     """
     (target, draft, *others), *rest = groups
     if not plan.reads_draft:

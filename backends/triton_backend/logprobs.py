@@ -1,7 +1,7 @@
 """Stage 5, on request: logprobs of emitted tokens and of the most likely ones.
 
-The most likely tokens are taken one after the other, each from the block with the largest maximum
-left.
+The most likely tokens are taken one after the other, each from the block with the largest remaining
+maximum.
 """
 
 import triton
@@ -16,7 +16,7 @@ from .rows import entry_of, open_row
 
 @triton.jit
 def logprobs_kernel(call):
-    """One program per place of the output; all other stages are over."""
+    """One program per place of the output; all other stages have ended."""
     opened(call, _write_logprobs, ())
 
 
@@ -59,7 +59,7 @@ def _write_logprobs(call):
 
 @triton.jit
 def _law_of(call, row, place):
-    """A row's law as its request wants it, whether processed, and where its block maxima are."""
+    """A row's law in its request's mode, whether that is processed, and its block maxima."""
     processed = tl.load(call.entries.processed + entry_of(call, row.request)) != 0
     if processed:
         law, _usable = law_of(call, row)
@@ -75,7 +75,7 @@ def _law_of(call, row, place):
 
 @triton.jit
 def _block(call, row, law, processed, block):
-    """Token ids of one block and its logits as the logprobs see them: [BLOCK] each."""
+    """Token ids of one block, and its logits in the request's mode: [BLOCK] each."""
     token_id = block * BLOCK + tl.arange(0, BLOCK)
     if processed:
         logits = target_logits(call, row, token_id)
@@ -86,10 +86,10 @@ def _block(call, row, law, processed, block):
 
 @triton.jit
 def _behind(call, logits, token_id, last_logit, last_id):
-    """The token of a block behind another one in the order of logprobs: its logit and its id.
+    """The next token of a block after another one in the order of logprobs: its logit and its id.
 
-    The order is falling logits, and rising ids among equals, also of those without probability. If
-    none is behind, the id is `NOWHERE`.
+    The order is by falling logits, then by rising ids, also for tokens of probability 0. If there
+    is no next token, the id is `NOWHERE`.
     """
     behind = (logits < last_logit) | ((logits == last_logit) & (token_id > last_id))
     behind = behind & (token_id < call.target.vocab_size)

@@ -1,4 +1,4 @@
-"""Stage 5: what is returned about a request, once all its rows are decided."""
+"""Stage 5: writes a request's results, once all its rows are decided."""
 
 import triton
 import triton.language as tl
@@ -20,7 +20,7 @@ from .verdicts import (
 
 @triton.jit
 def conclude(call, request):
-    """End the draft at the first row that does, and write what is returned."""
+    """End the draft at the first row that ends it, and write the results."""
     NUM_DRAFTS: tl.constexpr = call.variant.num_drafts
     row = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
     kinds, tokens, caused, undecided = load_decisions(call, request.index, row)
@@ -45,7 +45,7 @@ def conclude(call, request):
 
 @triton.jit
 def write_outputs(call, request, halt, kind, token):
-    """Write the accepted tokens, the last one, -1 behind it, the count and the status."""
+    """Write the accepted tokens, the final one, -1 after it, the count and the status."""
     NUM_DRAFTS: tl.constexpr = call.variant.num_drafts
     place = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
     emitted = tl.where((kind == REJECTED) | (kind == BONUS), token, -1)
@@ -62,7 +62,7 @@ def write_outputs(call, request, halt, kind, token):
 
 @triton.jit
 def finish(call, request):
-    """Make what programs met at zero again, as the next call expects it."""
+    """Zero the counters that programs shared, as the next call expects."""
     tl.store(call.scratch.arrivals + request.index, 0)
     if call.scratch.sums is not None:
         NUM_WORDS: tl.constexpr = call.variant.num_drafts * NUM_SUMS

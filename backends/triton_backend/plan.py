@@ -1,4 +1,4 @@
-"""Which kernels a call needs, chosen from what the host knows without asking the device."""
+"""Chooses the kernels of a call, from what the host knows without asking the device."""
 
 import math
 from functools import cached_property
@@ -33,15 +33,15 @@ NOT_LENIENT = Leniency(0.0, 0.0, 0, 0)
 
 @frozen(slots=False)
 class Plan:
-    """The side of a call that needs no device.
+    """The part of a call that needs no device.
 
     Attributes:
-        variant: what kernels are compiled for, as plain values.
-        leniency: what a lossy policy is called with.
-        layout: of the workspace.
-        reads_draft: draft logits are read.
-        is_adjusted: some request has a bias or penalties.
-        is_masked: some row has a mask.
+        variant: the constants that kernels are compiled for, as plain values.
+        leniency: the parameters of a lossy policy.
+        layout: the workspace's.
+        reads_draft: whether draft logits are read.
+        is_adjusted: whether some request has a bias or penalties.
+        is_masked: whether some row has a mask.
         noise: the stream and the draft index of the target's own samples.
     """
 
@@ -55,7 +55,7 @@ class Plan:
 
     @cached_property
     def fixed(self) -> tuple[Any, ...]:
-        """The last fields of a `Call`, as kernels take them."""
+        """The last fields of a `Call`, in the kernels' form."""
         rates = tuple(map(constexpr, self.variant.rates)) or constexpr(None)
         constants = Variant(*map(constexpr, self.variant))._replace(rates=rates)
         return tuple(self.leniency), *self.noise, tuple(constants)
@@ -71,7 +71,7 @@ def plan_of(
     """The plan of a verification or, without a policy, of a draw.
 
     Raises:
-        UnavailableError: the policy is not one of those that have kernels.
+        UnavailableError: there are no kernels for the policy.
     """
     step = step_of(batch, params, policy)
     params, draft, longest = step.params, step.draft_logits, batch.vocab_size
@@ -115,7 +115,7 @@ def plan_of(
 
 
 def _zero_bits(logits: Tensor, draft_logits: Tensor | None) -> int:
-    """How many low bits of all logits as float32 are 0, unless something is added to them."""
+    """How many low bits are 0 in all logits as float32, unless something is added to them."""
     zeros = {torch.bfloat16: 16, torch.float16: 13, torch.float32: 0}
     tensors = [logits] if draft_logits is None else [logits, draft_logits]
     return min(zeros[tensor.dtype] for tensor in tensors)
@@ -141,5 +141,5 @@ def _kernel_policy(policy: Policy, vocab_size: int) -> tuple[str, tuple[int, ...
 
 
 def _in_uniform_steps(rate: float) -> int:
-    # The uniform is (n + 1/2) / 2**23: it is below the rate iff n is below this.
+    # The uniform is (n + 1/2) / 2**23: it is below the rate iff n is below this number.
     return math.ceil(rate * 2**23 - 0.5)

@@ -1,7 +1,7 @@
 """The queue of rows whose threshold is still open, and the tickets of programs that count them.
 
-First come the rows that block statistics left open, then, in later rounds, those of them that are
-open still.
+The first round holds the rows that block statistics leave open; later rounds hold those that are
+still open.
 """
 
 import triton
@@ -16,12 +16,12 @@ NUM_CLOSED = tl.constexpr(3)
 NUM_COUNTERS = tl.constexpr(4)
 
 MOST_ROUNDS = tl.constexpr(16)
-"""Of a row: 4,096 bins tell all float32 apart after three, and there are two filters."""
+"""Of a row: with 4,096 bins three rounds tell all float32 apart, and there are two filters."""
 
 
 @triton.jit
 def num_open_rows(call):
-    """How many rows the first round has."""
+    """The number of rows in the first round."""
     return tl.load(call.scratch.counters + NUM_OPEN)
 
 
@@ -41,22 +41,22 @@ def forget_rounds(call, slot):
 
 @triton.jit
 def next_ticket(call):
-    """The number of a part that nobody has taken yet."""
+    """Take the number of a part that no program has taken yet."""
     return tl.atomic_add(call.scratch.counters + TICKETS, 1, sem="relaxed")
 
 
 @triton.jit
 def queued_row(call, num_open, number):
-    """Which row is the n-th in the queue, once it is known; -1 if there will be none."""
+    """Wait for the n-th row in the queue; -1 if there will be none."""
     slot = number * 0 - 1
     if number < num_open:
         slot = tl.load(_first_place(call, number))
     else:
         place = call.scratch.queue + (number - num_open)
         closed = number * 0
-        # A queue that is full holds all rounds of all rows.
+        # A full queue holds all rounds of all rows.
         if number - num_open < call.scratch.queue_length:
-            # An atomic read is one for the whole program: all its warps see the same.
+            # An atomic read happens once per program, so all its warps see the same value.
             while (slot < 0) & (closed < num_open):
                 closed = tl.atomic_add(call.scratch.counters + NUM_CLOSED, 0, sem="acquire")
                 slot = tl.atomic_add(place, 0, sem="acquire") - 1
@@ -65,7 +65,7 @@ def queued_row(call, num_open, number):
 
 @triton.jit
 def queue_again(call, slot):
-    """Put a row at the end of the queue; all its programs are through with the round before."""
+    """Put a row at the end of the queue; all its programs have finished the previous round."""
     tl.debug_barrier()
     number = tl.atomic_add(call.scratch.counters + NUM_QUEUED, 1, sem="relaxed")
     tl.atomic_xchg(call.scratch.queue + number, slot.to(tl.int32) + 1, sem="release")
@@ -73,13 +73,13 @@ def queue_again(call, slot):
 
 @triton.jit
 def close_row(call):
-    """One row less is open."""
+    """Count one open row less."""
     tl.atomic_add(call.scratch.counters + NUM_CLOSED, 1, sem="relaxed")
 
 
 @triton.jit
 def reset_queue(call):
-    """As the next call expects it, once nobody counts any more."""
+    """Reset the queue for the next call, once no program counts any more."""
     tl.store(call.scratch.counters + tl.arange(0, NUM_COUNTERS), 0)
 
 

@@ -22,7 +22,7 @@ def arrivals(seed, position, draft_index, stream, LEVEL: tl.constexpr, first, N:
     Args:
         seed: scalar int64.
         position, draft_index, stream: scalars.
-        LEVEL: of the race.
+        LEVEL: the race's.
         first: scalar, the first candidate, divisible by 4.
         N: at least 4.
     """
@@ -34,7 +34,7 @@ def arrivals(seed, position, draft_index, stream, LEVEL: tl.constexpr, first, N:
 
 @triton.jit
 def acceptance_bits(seed, position, draft_index):
-    """The 23 bits that an acceptance uniform is made of: int32."""
+    """The 23 bits of an acceptance uniform: int32."""
     word, _, _, _ = _words(seed, position * 0, position, draft_index, ACCEPT, BLOCK_LEVEL)
     return (word >> 9).to(tl.int32)
 
@@ -60,14 +60,14 @@ def log_acceptance_uniform(seed, position, draft_index):
 
 @triton.jit
 def exponential(words):
-    """The standard exponentials made of random words, -log1p(-u) to a few float32 ulps.
+    """Standard exponentials from random words: -log1p(-u) to a few float32 ulps.
 
-    A polynomial where u is small, for the least of them decide races; elsewhere the logarithm of
-    the complement of u.
+    A polynomial where u is small, because the smallest exponentials decide races; elsewhere the
+    logarithm of 1 - u.
     """
     u = (words.to(tl.float32) + 0.5) * 2.3283064365386963e-10
     complement = ((words ^ 0xFFFFFFFF).to(tl.float32) + 0.5) * 2.3283064365386963e-10
-    # The best of degree 6 for -log1p(-u) / u up to 1/4: its relative error is 1.2e-7.
+    # The best polynomial of degree 6 for -log1p(-u) / u up to 1/4; its relative error is 1.2e-7.
     ratio = 0.3339090645 * u + 0.0895203874
     ratio = ratio * u + 0.2142524570
     ratio = ratio * u + 0.2486901879
@@ -79,7 +79,7 @@ def exponential(words):
 
 @triton.jit
 def quick_log(x):
-    """The hardware's logarithm; its absolute error is 4e-7 where x is near 1."""
+    """The hardware's logarithm; its absolute error is 4e-7 near x = 1."""
     if INTERPRETED:
         result = tl.log(x)
     else:

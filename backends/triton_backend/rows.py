@@ -1,7 +1,7 @@
-"""Requests and their rows inside kernels: where they lie, and which recipe is theirs.
+"""Requests and their rows inside kernels: their addresses and their recipes.
 
-A request has `variant.num_rows` rows of statistics: those of the target, then, if draft logits are
-read, those of the draft, then, under relaxed acceptance, the target's once more.
+A request has `variant.num_rows` rows of statistics: the target's; then the draft's, if draft logits
+are read; then, under relaxed acceptance, the target's once more.
 """
 
 from typing import Any, NamedTuple
@@ -15,15 +15,15 @@ class Request(NamedTuple):
 
     index: Any
     start: Any
-    """Its first row of target logits, int64."""
+    """The index of its first row of target logits, int64."""
     num_rows: Any
     num_drafts: Any
     """The draft's length up to the first bad id."""
     flagged: Any
-    """1 where that id is out of range."""
+    """1 if that id is out of range."""
     seed: Any
     position: Any
-    """That its first row decides."""
+    """The position that its first row decides."""
 
 
 class Row(NamedTuple):
@@ -33,21 +33,21 @@ class Row(NamedTuple):
     start: Any
     """The request's first row of target logits, int64."""
     place: Any
-    """Among rows of its kind."""
+    """Its index among the request's rows of its kind."""
     is_draft: Any
     exists: Any
-    """Whether its request has it."""
+    """Whether its request has this row."""
     slot: Any
-    """Its place among all rows of statistics, int64."""
+    """Its index among all rows of statistics, int64."""
     source: Any
-    """The row that has its block statistics, int64: itself, unless it is a second one."""
+    """The row that holds its block statistics, int64: itself, unless it is the target's again."""
     mask: Any
-    """Which mask it has, int64; negative for none, as drafts have."""
+    """The index of its mask, int64; negative for none, as for drafts."""
     penalties: Any
 
 
 class Penalties(NamedTuple):
-    """Those of a row's request, neutral where there are none."""
+    """The penalties of a row's request, neutral where there are none."""
 
     repetition: Any
     inverse: Any
@@ -57,14 +57,14 @@ class Penalties(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """What makes a law of a row's logits."""
+    """The recipe that turns a row's logits into a law."""
 
     inverse: Any
     """1 / temperature; 1 where greedy."""
     greedy: Any
     min_p: Any
     top_k: Any
-    """0 where it does not cut."""
+    """0 if it does not cut."""
     top_p: Any
 
 
@@ -81,7 +81,7 @@ def request_slot(call, request):
 
 @triton.jit
 def first_row(call, request):
-    """Where a request's rows begin and how many it has: (int64, int32)."""
+    """A request's first row, and how many it has: (int64, int32)."""
     if call.target.cu_num_logits is None:
         start = request.to(tl.int64)
         num_rows = request * 0 + 1
@@ -95,7 +95,7 @@ def first_row(call, request):
 
 @triton.jit
 def drafted_token(call, request, place, there):
-    """The draft token that a row tests, 0 where there is none: int32, shaped like place."""
+    """The draft token that a row tests, 0 if there is none: int32, shaped like place."""
     token = place * 0
     if call.requests.draft_token_ids is not None:
         token = tl.load(draft_places(call, request, place), mask=there, other=0).to(tl.int32)
@@ -104,7 +104,7 @@ def drafted_token(call, request, place, there):
 
 @triton.jit
 def draft_places(call, request, place):
-    """Where a request's draft tokens are."""
+    """The addresses of a request's draft tokens."""
     ids = call.requests.draft_token_ids + request.to(tl.int64) * call.requests.draft_stride
     return ids + place.to(tl.int64) * call.requests.draft_step
 
@@ -134,7 +134,7 @@ def open_request(call, index):
 
 @triton.jit
 def open_row(call, slot):
-    """A row of statistics, by its place among all of them."""
+    """The row of statistics of this index."""
     ROWS: tl.constexpr = call.variant.num_rows
     TARGETS: tl.constexpr = call.variant.num_drafts + 1
     request = slot // ROWS
@@ -161,7 +161,7 @@ def open_row(call, slot):
         masked = exists & (is_draft == 0)
         mask = tl.where(masked, start + place, mask)
         if call.masks.rows is not None:
-            # Once a program: loops would wait for it, then for the mask.
+            # Loaded once per program: loops would wait for it, then for the mask.
             rows = call.masks.rows + mask * call.masks.rows_step
             mask = tl.load(rows, mask=masked, other=-1).to(tl.int64)
     penalties = _penalties(call, request)
@@ -185,7 +185,7 @@ def _penalties(call, request):
 
 @triton.jit
 def entry_of(call, request):
-    """Where a request's parameters are among all."""
+    """The index of a request's parameters."""
     return _entry(call.target_recipe, request)
 
 
@@ -206,7 +206,7 @@ def temperature_of(recipe, request):
 
 @triton.jit
 def inverse_temperature(recipe, request):
-    """(1 / temperature, whether the request is greedy); 1 where it is."""
+    """(1 / temperature, or 1 if the request is greedy; whether it is)."""
     temperature = temperature_of(recipe, request)
     greedy = temperature == 0.0
     return 1.0 / tl.where(greedy, 1.0, temperature), greedy
@@ -224,7 +224,7 @@ def row_inverse(call, row):
 
 @triton.jit
 def row_recipe(call, row):
-    """A row's `Recipe`; of a second row it is relaxed acceptance that makes one."""
+    """A row's `Recipe`; relaxed acceptance makes that of the target's second rows."""
     inverse, greedy, min_p, top_k, top_p = _recipe(call.target_recipe, row.request)
     vocab_size = row.place * 0 + call.target.vocab_size
     if call.draft.logits is not None:

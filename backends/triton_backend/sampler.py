@@ -1,7 +1,7 @@
-"""The Triton sampler: from batches to kernels and back.
+"""The Triton sampler.
 
-Calls like earlier ones go to the kernels that those have compiled: Triton inspects every argument
-of every launch, which would be most of an eager call.
+A call that looks like an earlier one launches that one's compiled kernels directly: otherwise
+Triton would inspect every argument of every launch, the largest part of an eager call.
 """
 
 from collections import defaultdict
@@ -33,11 +33,11 @@ from .launch import Launcher, launches, start
 from .plan import Plan, plan_of
 
 MOST_KNOWN = 1024
-"""Kinds of calls that are kept at once."""
+"""How many kinds of calls are kept."""
 
 
 class Known(NamedTuple):
-    """A kind of call: for each launch what Triton compiled, the grid, what it is given behind."""
+    """A kind of call: for each launch the compiled kernel, its grid and its further arguments."""
 
     plan: Plan
     launches: Sequence[tuple[Any, int, tuple[int, ...]]]
@@ -54,10 +54,10 @@ class TritonSampler(BothVerbs):
     """A `Sampler` for CUDA tensors.
 
     Args:
-        launch: starts a kernel and returns what was compiled for it; something else than `start`
-            only compiles it, or counts launches. Calls stay unknown if it returns nothing.
-        overlap: let the programs of a stage start before the stage before it ends, on devices that
-            can. Results are the same.
+        launch: starts a kernel and returns the compiled one; others than `start` may only compile,
+            or count launches. If it returns None, the kind of call is not kept.
+        overlap: let a stage's programs start before the previous stage ends, on devices that can.
+            Results are the same.
     """
 
     def __init__(self, launch: Launcher = start, *, overlap: bool = True) -> None:
@@ -102,7 +102,7 @@ class TritonSampler(BothVerbs):
         return out
 
     def _part(self, look: Callable[[Any], Part], whole: Any) -> Part:
-        """What `look` says of a part of a call; asked once, as long as somebody keeps the part."""
+        """The result of `look` for a part of a call, cached while the part is alive."""
         known = self._parts[look]
         part = known.get(whole)
         if part is None:
@@ -112,7 +112,7 @@ class TritonSampler(BothVerbs):
     def _new_plan(
         self, verb: Verb, given: tuple[Any, ...], out: Output, workspace: Tensor | None
     ) -> Plan:
-        """The plan of a call of a new kind, which is checked first."""
+        """Check a call of a new kind, and plan it."""
         batch, params, *rule = given
         check_fits(batch, params)
         verb.check_output(out, *given)
@@ -125,7 +125,7 @@ class TritonSampler(BothVerbs):
         return plan
 
     def _first(self, kind: object, plan: Plan, call: Call, device: Any) -> None:
-        """Make a call of a new kind, and remember what it launched."""
+        """Run a call of a new kind, and remember its launches."""
         launched = [
             (self._launch(kernel, (programs, 1, 1), call, *rest, **options), programs, rest)
             for kernel, programs, rest, options in launches(plan, num_processors(device))

@@ -1,9 +1,8 @@
-"""Stage 1: read every row once and keep, per block of 512 tokens, its maximum and its mass.
+"""Stage 1: reads every row once and keeps the maximum and the mass of each block of 512 tokens.
 
-Everything later stands on these numbers. For logprobs of raw logits the same reading keeps both
-numbers of the target's rows as they came, too. Before it, if some request has penalties, a bit is
-kept for each token that its request has seen: counts take 40 times the bytes, and every row of a
-request would read them in every stage.
+All later stages use these numbers. For logprobs of raw logits, both numbers are kept of the
+target's raw rows, too. If some request has penalties, a kernel first stores one bit per token: has
+the request seen it? Counts are 40 times as large, and every row would read them in every stage.
 """
 
 import triton
@@ -41,7 +40,7 @@ def _gather_part(call, num_parts, tiles_per_part, TILE: tl.constexpr):
 
 @triton.jit
 def statistics_kernel(call, num_parts, tiles_per_part, TILE: tl.constexpr):
-    """A program per part of a row; neighbours read the same part of a request's rows."""
+    """A program per part of a row; neighbouring programs read the same part of a request's rows."""
     opened(call, _read_part, (num_parts, tiles_per_part, TILE))
 
 
@@ -76,7 +75,7 @@ def _read_part(call, num_parts, tiles_per_part, TILE: tl.constexpr):
 @triton.jit
 def _store(call, blocks, block, quarters, inverse):
     largest, mass = block_statistics(quarters, inverse)
-    # At once: for each store threads meet twice.
+    # In one store: each store makes threads synchronise twice.
     place = blocks + block[:, None] + tl.arange(0, 2)[None, :] * padded(call.scratch.num_blocks)
     inside = block[:, None] < call.scratch.num_blocks
     tl.store(place, tl.join(largest, mass), mask=inside)
@@ -84,13 +83,13 @@ def _store(call, blocks, block, quarters, inverse):
 
 @triton.jit
 def block_statistics(quarters, inverse):
-    """Largest logit of each block and mass relative to it: [blocks], [blocks].
+    """The largest logit of each block, and the mass relative to it: [blocks] each.
 
     A NaN or +inf makes the mass NaN.
     """
     largest = quarters_max(quarters)
     reference = tl.where(largest == NEVER, 0.0, largest)[:, None]
     scale = inverse * LOG2_E
-    # Scaled after the difference: a large logit times a large scale would overflow.
+    # Subtract before scaling: a large logit times a large scale would overflow.
     weights = [tl.exp2((logits - reference) * scale) for logits in quarters]
     return largest, quarters_sum(weights)

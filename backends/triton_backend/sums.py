@@ -1,6 +1,6 @@
-"""What lossy policies ask of a row beyond its law, in one more reading: sums over all its tokens.
+"""Sums over all tokens of a row, which lossy policies need beside its law: one more reading.
 
-Sums are integers, so nothing depends on how many programs added them.
+Sums are integers, so they do not depend on how many programs add them up.
 """
 
 import triton
@@ -30,11 +30,10 @@ from .units import in_units
 def sums_kernel(call, num_parts, tiles_per_part, WHAT: tl.constexpr, TILE: tl.constexpr):
     """A program per part of a row that tests a draft token.
 
-    WHAT is ENTROPY, of the target's law; SURVIVED, the share of drafts that would survive; or
-    MOVED, the total variation that this causes. A token that survives replaces a draw from p, so
-    what is
-    emitted is q a + p (1 - sum(q a)); as both laws have the same mass, their distance is what q a
-    has above p sum(q a).
+    WHAT is ENTROPY, the target's; SURVIVED, the share of drafts that would survive; or MOVED, the
+    total variation that this causes. A surviving token replaces a draw from p, so the emitted law
+    is q a + p (1 - sum(q a)). Both laws have the same mass, so their distance is the part of q a
+    above p sum(q a).
     """
     opened(call, _sum_part, (num_parts, tiles_per_part, WHAT, TILE))
 
@@ -80,7 +79,7 @@ def _sum_part(call, num_parts, tiles_per_part, WHAT: tl.constexpr, TILE: tl.cons
 
 @triton.jit
 def _counts(call, log_p, least, WHAT: tl.constexpr):
-    """Which tokens a sum is over."""
+    """Which tokens a sum counts."""
     if WHAT == ENTROPY:
         counts = log_p > NEVER
     else:

@@ -7,42 +7,42 @@ UNITS = tl.constexpr(float(2**44))
 LOWEST_KEY = tl.constexpr(-0x80000000)
 HIGHEST_KEY = tl.constexpr(0x7FFFFFFF)
 NO_KEY = tl.constexpr(-1)
-"""That of -0.0, which is taken for 0.0."""
+"""The key of -0.0, which counts as 0.0."""
 MOST_LEVELS = tl.constexpr(16)
-"""So many different logits are tried: a small nucleus has fewer."""
+"""The most different logits that are tried: a small nucleus has fewer."""
 
 LOWEST_FINITE = tl.constexpr(-3.4028234663852886e38)
 
 
 @triton.jit
 def in_units(mass):
-    """A mass relative to that of a row's largest logit, in units of 2**-44: int64."""
+    """A mass, relative to that of the row's largest logit, in units of 2**-44: int64."""
     return (mass * UNITS).to(tl.int64)
 
 
 @triton.jit
 def mass_of(logits, row_max, inverse):
-    """The mass of logits in such units, 0 where they are -inf."""
+    """The mass of logits in units, 0 where they are -inf."""
     return in_units(tl.exp((logits - row_max) * inverse))
 
 
 @triton.jit
 def log_of_units(units):
-    """The logarithm of a mass: float32."""
+    """The logarithm of a mass in units: float32."""
     return tl.log(units.to(tl.float32) / UNITS)
 
 
 @triton.jit
 def floor_of(recipe, row_max):
-    """The least logit that min-p keeps; -inf where it does not cut."""
-    # A token at the maximum is never cut off, whatever the rounding.
+    """The least logit that min-p keeps; -inf if it does not cut."""
+    # Whatever the rounding, the maximum is never cut off.
     return tl.minimum(row_max + tl.log(recipe.min_p) / recipe.inverse, row_max)
 
 
 @triton.jit
 def as_key(value, KEY_SHIFT: tl.constexpr):
-    """An int32 that orders like the float32; so many low bits tell no two of them apart."""
-    # Both zeros have one key.
+    """An int32 that orders like the float32, without its lowest bits, which must all be equal."""
+    # Both zeros have the same key.
     bits = (value + 0.0).to(tl.int32, bitcast=True)
     return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits) >> KEY_SHIFT
 
@@ -57,11 +57,11 @@ def from_key(key, KEY_SHIFT: tl.constexpr):
 
 @triton.jit
 def highest_reaching(keys, weights, needed):
-    """The largest of some keys that, with all above it, weighs so much; the smallest if none does.
+    """The largest key that, with all above it, weighs enough; the smallest if none does.
 
     Args:
         keys: [N] int32.
-        weights: [N], numbers; a key of weight 0 is none.
+        weights: [N], numbers; a key of weight 0 does not count.
         needed: scalar float64.
     """
     low = tl.min(tl.where(weights > 0, keys, HIGHEST_KEY), 0).to(tl.int64)
@@ -77,16 +77,16 @@ def highest_reaching(keys, weights, needed):
 
 @triton.jit
 def level_reaching(keys, fewest, enough, row_max, inverse, KEY_SHIFT: tl.constexpr):
-    """The largest of some keys that, with all above it, has so much mass, if few are above it.
+    """The largest key that, with all above it, has enough mass, if few keys are above it.
 
     Args:
         keys: [N] int32.
-        fewest, enough: scalars float64, the least and the greatest of what is needed, in units.
+        fewest, enough: scalars float64, bounds of the needed mass in units.
         row_max, inverse: scalars, the row's largest logit and 1 / temperature.
         KEY_SHIFT: see `as_key`.
 
     Returns:
-        The key; whether it has enough; and whether it is the same for all needs in between.
+        The key; whether it has enough; and whether it is the same for all masses within the bounds.
     """
     key = as_key(row_max, KEY_SHIFT) + 1
     amount = key.to(tl.int64) * 0

@@ -1,4 +1,4 @@
-"""Verdicts on rows: why they end a draft, if they do."""
+"""Verdicts on rows: whether a row ends the draft, and why."""
 
 import triton
 import triton.language as tl
@@ -15,13 +15,13 @@ STOP_MASK = tl.constexpr(5)
 
 @triton.jit
 def at_row(values, row, chosen):
-    """The value at one row, whatever the others hold."""
+    """The value at one row; other rows may hold anything."""
     return tl.sum(tl.where(row == chosen, values, 0), 0)
 
 
 @triton.jit
 def verdict_of(place, num_drafts, target_usable, draft_usable, accepted):
-    """Why a row ends the draft, GOES_ON where it does not."""
+    """Why a row ends the draft; GOES_ON if it does not."""
     kind = tl.where(accepted, GOES_ON, REJECTED)
     kind = tl.where(draft_usable, kind, STOP_DRAFT)
     kind = tl.where(place >= num_drafts, BONUS, kind)

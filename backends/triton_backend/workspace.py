@@ -1,6 +1,6 @@
 """The workspace: a few numbers per block of 512 logits, and nothing as large as a row.
 
-Its front is where programs meet; it is zero between calls.
+Programs synchronise through its front, which is zero between calls.
 """
 
 from functools import cached_property
@@ -18,20 +18,20 @@ from .records import DECISION, RECORD_TAIL
 from .thresholds.bins import BINS, ODD_WORDS
 
 MIN_FRONT = 1 << 17
-"""Bytes of the front at least, so that calls of other shapes leave it alone."""
+"""The least bytes of the front, so that calls of other shapes do not write there."""
 
 
 @frozen(slots=False)
 class Layout:
-    """How many bytes a call needs, and where they lie.
+    """The size and the parts of a call's workspace.
 
     Attributes:
         num_reqs: requests.
         num_blocks: blocks of 512 tokens in the larger of both vocabularies.
-        variant: what kernels are compiled for.
-        has_raw: raw logits are summed up for logprobs.
-        has_penalties: some request has penalties.
-        few_odd: logits are bfloat16, but for what bias or penalties make of few.
+        variant: the constants that kernels are compiled for.
+        has_raw: whether raw logits are summed up for logprobs.
+        has_penalties: whether some request has penalties.
+        few_odd: whether logits are bfloat16 numbers, except a few that bias or penalties change.
     """
 
     num_reqs: int
@@ -48,17 +48,17 @@ class Layout:
 
     @property
     def num_verdicts(self) -> int:
-        """Rows that are judged."""
+        """How many rows are judged."""
         return int(self.num_reqs * (self.variant.num_drafts + 1))
 
     @cached_property
     def record_words(self) -> int:
-        """Words of 4 bytes of a row's record."""
+        """The 4-byte words of a row's record."""
         return int(2 * (-(-self.num_blocks // 4) * 4) + RECORD_TAIL.value)
 
     @cached_property
     def queue_length(self) -> int:
-        """How often rows can be put into the queue of a call."""
+        """How often rows can be queued in one call."""
         return int(self.num_rows * MOST_ROUNDS.value * self.variant.filters)
 
     @cached_property
@@ -80,7 +80,7 @@ class Layout:
         }
         places, start = {}, 0
         for name, (size, dtype) in sizes.items():
-            # It is the first behind the front.
+            # This is the first part after the front.
             start = max(start, MIN_FRONT) if name == "seen" else start
             places[name] = (start, size, dtype)
             start += -(-size // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
@@ -93,14 +93,14 @@ class Layout:
 
     @cached_property
     def size(self) -> int:
-        """Bytes in all."""
+        """All bytes."""
         first, size, _dtype = self.parts["decisions"]
         return first + -(-size // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
 
     def scratch(self, workspace: Tensor | int) -> tuple[Any, ...]:
-        """The parts of a workspace as in `Scratch`: tensors, or addresses if it is one."""
+        """The parts of a workspace, ordered as in `Scratch`: tensors, or addresses if it is one."""
         parts: list[Any]
-        # What a call does not need is compiled away.
+        # Parts that a call does not need are None: code for them is compiled away.
         if isinstance(workspace, int):
             parts = [workspace + start if size else None for start, size, _ in self.parts.values()]
         else:
@@ -111,11 +111,11 @@ class Layout:
         return *parts, self.num_blocks, self.queue_length
 
     def ready(self, workspace: Tensor | None, device: torch.device) -> Tensor:
-        """The caller's workspace ready for a call, or one that serves this call."""
+        """A workspace with its front at zero: the caller's, or a new one."""
         if workspace is None:
             workspace = torch.empty(self.size, dtype=torch.uint8, device=device)
         elif self.front_size <= MIN_FRONT:
             return workspace
-        # Calls of other shapes do not leave as much of a front alone.
+        # Calls of other shapes may have written where this front lies.
         workspace[: self.front_size].zero_()
         return workspace

@@ -1,1 +1,1 @@
-"""Stage 2, if some request filters: min-p, top-k and top-p as one threshold per row."""
+"""Stage 2, if some request has filters: min-p, top-k and top-p as one threshold per row."""

@@ -1,6 +1,6 @@
-"""A row's threshold from its block statistics, where few blocks hold all that is kept.
+"""Finds a row's threshold from its block statistics, if few blocks hold all kept tokens.
 
-Their logits are read and settle it. Other rows are put on a list, see `counted`.
+It reads the logits of these blocks. Other rows go to a queue, see `counted`.
 """
 
 import triton
@@ -38,10 +38,10 @@ from ..units import (
 from .found import HALVES, NOTHING, start_round
 
 FEW = tl.constexpr(4)
-"""Blocks that are read for a row: a nucleus lies in few. More take registers from all rows."""
+"""The most blocks that are read for a row: a nucleus lies in few. More would cost registers."""
 
 MOST_EACH = tl.constexpr(12)
-"""Logits of each block that top-k may keep for its threshold to be expected near the largest."""
+"""If top-k keeps fewer logits per block than this, its threshold is expected near block maxima."""
 
 
 @triton.jit
@@ -77,14 +77,16 @@ def _settle_row(call):
 
 @triton.jit
 def settle(call, row, recipe, largest, units, row_max):
-    """Whether few blocks hold all that is kept; if so the threshold, and the mass kept in units.
-
-    The last thing returned is what the threshold of min-p and top-k is not below.
+    """Read the few blocks that hold all kept tokens, if they are few.
 
     Args:
         call, row, recipe: see `arguments` and `rows`.
-        largest, units: [width], per block the largest logit and the mass in units.
+        largest, units: [width], the largest logit of each block, and its mass in units.
         row_max: scalar.
+
+    Returns:
+        Whether they are few; if so the threshold, and the kept mass in units; and a lower bound of
+        the threshold of min-p and top-k.
     """
     KEY_SHIFT: tl.constexpr = call.variant.key_shift
     floor = floor_of(recipe, row_max)
@@ -107,7 +109,7 @@ def settle(call, row, recipe, largest, units, row_max):
             threshold = tl.maximum(from_key(key, KEY_SHIFT), floor)
         if recipe.top_p < 1.0:
             whole = tl.sum(tl.where(logits >= threshold, masses, 0), 0)
-            # All that top-k and min-p keep is here, or its mass is known to lie between two.
+            # Either all that top-k and min-p keep is here, or its mass is known within bounds.
             known = ranked | (bound == floor)
             fewest = recipe.top_p.to(tl.float64) * tl.where(known, whole, least).to(tl.float64)
             enough = recipe.top_p.to(tl.float64) * tl.where(known, whole, most).to(tl.float64)
@@ -125,10 +127,10 @@ def settle(call, row, recipe, largest, units, row_max):
 
 @triton.jit
 def _open(call, row, recipe, largest, row_max, total, bound):
-    """Put a row on the list of those to be counted; its threshold is not below a bound."""
+    """Queue a row for counting; `bound` is a lower bound of its threshold."""
     bound = tl.maximum(bound, LOWEST_FINITE)
     least = as_key(bound, 0)
-    # What min-p keeps begins with the next logit that there can be.
+    # min-p keeps logits from the next representable one up.
     least += (from_key(least, 0) < bound).to(tl.int32)
     low = tl.maximum(as_key(_expected(recipe, largest, bound), 0), least)
     counted = tl.where((recipe.top_k == 0) & (recipe.top_p == 1.0), NOTHING, HALVES)
@@ -139,9 +141,9 @@ def _open(call, row, recipe, largest, row_max, total, bound):
 
 @triton.jit
 def _expected(recipe, largest, bound):
-    """A logit that top-k's threshold is hardly below where it keeps a few of each block.
+    """A likely lower bound of top-k's threshold, if it keeps a few logits per block.
 
-    Not all blocks have one of them then. What is below need not be looked into by a draw.
+    Then not all blocks have a kept logit, and a draw need not look at logits below the bound.
     """
     there = largest > NEVER
     number = tl.sum(there.to(tl.int32), 0)
@@ -155,15 +157,16 @@ def _expected(recipe, largest, bound):
 
 @triton.jit
 def _bound(recipe, largest, units, row_max, floor, KEY_SHIFT: tl.constexpr):
-    """What a row's threshold is not below; what top-p refers to is between two masses in units.
+    """Bounds of a row from its block statistics.
 
-    And what the threshold of min-p and top-k is not below.
+    Returns a lower bound of its threshold; the least and the most mass in units that top-p refers
+    to; and a lower bound of the threshold of min-p and top-k alone.
     """
     keys = as_key(largest, KEY_SHIFT)
     ones = (largest > NEVER).to(tl.int32)
     own = mass_of(largest, row_max, recipe.inverse)
     bound = floor
-    # The largest logits of blocks are different tokens.
+    # Block maxima are different tokens, so the k-th largest bounds top-k's threshold from below.
     if (recipe.top_k > 0) & (tl.sum(ones, 0) >= recipe.top_k):
         kth = highest_reaching(keys, ones, recipe.top_k.to(tl.float64))
         bound = tl.maximum(from_key(kth, KEY_SHIFT), floor)
@@ -173,11 +176,11 @@ def _bound(recipe, largest, units, row_max, floor, KEY_SHIFT: tl.constexpr):
     least = most
     if recipe.top_p < 1.0:
         if (recipe.top_k > 0) | (floor > NEVER):
-            # Fewer than top-k asks for.
+            # These are fewer tokens than top-k keeps.
             least = tl.sum(tl.where(largest > bound, own, 0), 0)
         enough = recipe.top_p.to(tl.float64) * most.to(tl.float64)
         fewest = recipe.top_p.to(tl.float64) * least.to(tl.float64)
-        # No few blocks hold so much.
+        # Otherwise no FEW blocks hold enough.
         if FEW * tl.max(tl.where(reached, units, 0), 0).to(tl.float64) >= fewest:
             key, reached_enough, _agreed = level_reaching(
                 keys, enough, enough, row_max, recipe.inverse, KEY_SHIFT
@@ -189,7 +192,7 @@ def _bound(recipe, largest, units, row_max, floor, KEY_SHIFT: tl.constexpr):
 
 @triton.jit
 def flagged(flags, none, N: tl.constexpr):
-    """The places of the first N flags, in order: [N]; `none` behind the last."""
+    """The places of the first N set flags, in order: [N]; `none` after the last."""
     place = tl.arange(0, flags.shape[0])
     rank = tl.where(flags, tl.cumsum(flags.to(tl.int32), 0) - 1, NOWHERE)
     found = rank[None, :] == tl.arange(0, N)[:, None]
