@@ -5,8 +5,7 @@ from torch import Tensor
 
 from ...core import PADDING_TOKEN_ID, Logprobs, SampleBatch, SampleOutput, Status, VerifyOutput
 from ...core.sampling_tensors import SamplingTensors
-from .masks import why_unusable
-from .statistics import is_usable
+from .statistics import is_usable, why_unusable
 from .thresholds import log_probs, log_softmax
 
 

@@ -5,8 +5,7 @@ from attrs import frozen
 from torch import Tensor
 
 from ...core import PADDING_TOKEN_ID, Policy, SamplingTensors, Status, VerifyBatch
-from .masks import allowed_in, forbid, why_unusable
-from .statistics import adjust_logits, is_usable, num_leading
+from .statistics import adjust_logits, allowed_in, forbid, is_usable, num_leading, why_unusable
 from .thresholds import log_probs
 
 

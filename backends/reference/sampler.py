@@ -14,10 +14,9 @@ from ..both_verbs import BothVerbs, Output, Verb
 from ..checked import check_slots
 from ..inverse_maps import InverseMaps
 from .draw import draw
-from .masks import allowed_in, forbid
 from .outputs import clear, write_drawn
 from .request import in_target_ids
-from .statistics import adjust_logits
+from .statistics import adjust_logits, allowed_in, forbid
 from .thresholds import log_probs
 from .verify import verify_request
 

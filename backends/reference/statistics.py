@@ -1,4 +1,4 @@
-"""Prepares rows of logits: applies bias and penalties, and tells which rows are usable.
+"""Prepares rows of logits: applies bias, penalties and masks, and tells which rows are usable.
 
 Bias and penalties are applied in float32, operation by operation, so that every backend gets the
 same bits and ties stay ties.
@@ -7,9 +7,11 @@ same bits and ties stay ties.
 import torch
 from torch import Tensor
 
-from ...core import SamplingTensors
+from ...core import SampleBatch, SamplingTensors, Status, VerifyBatch
+from ...core.allowed_tokens import unpack_allowed
 from ...core.sampling_tensors import BiasTensors, PenaltyTensors
-from .masks import Batch
+
+Batch = VerifyBatch | SampleBatch
 
 
 def adjust_logits(
@@ -72,6 +74,34 @@ def _penalise(
     # Two operations each: a fused multiply-add would round differently.
     logits = logits - penalties.frequency[requests, None] * in_output
     return logits - penalties.presence[requests, None] * (in_output > 0)
+
+
+def allowed_in(batch: Batch, first: int, count: int, vocab_size: int) -> Tensor | None:
+    """What consecutive rows of logits allow: [count, vocab_size] bool; None without masks."""
+    if batch.allowed_tokens is None:
+        return None
+    return unpack_allowed(batch.allowed_tokens, batch.allowed_rows, first, count, vocab_size)
+
+
+def forbid(logits: Tensor, allowed: Tensor | None) -> Tensor:
+    """Set logits of forbidden tokens to -inf; NaN and +inf stay, so that they are found later."""
+    if allowed is None:
+        return logits
+    return logits.masked_fill(~allowed & (logits < torch.inf), -torch.inf)
+
+
+def why_unusable(batch: Batch, logits: Tensor, first: int) -> Tensor:
+    """The status that each of consecutive masked rows has if it is unusable: [num_rows] int."""
+    invalid = Status.TARGET_LOGITS_INVALID
+    if isinstance(batch, SampleBatch) and batch.draft_index is not None:
+        invalid = Status.DRAFT_LOGITS_INVALID
+    status = torch.full((len(logits),), int(invalid), device=logits.device)
+    if batch.allowed_tokens is None:
+        return status
+    is_empty = logits.amax(dim=-1) == -torch.inf
+    if batch.allowed_rows is not None:
+        is_empty &= batch.allowed_rows[first : first + len(logits)] >= 0
+    return torch.where(is_empty, int(Status.NOTHING_ALLOWED), status)
 
 
 def is_usable(logits: Tensor) -> Tensor:

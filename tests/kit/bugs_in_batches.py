@@ -6,7 +6,7 @@ import torch
 from attrs import evolve
 from torch import Tensor
 
-from acceptor.backends.reference import masks, outputs, request, verify
+from acceptor.backends.reference import outputs, request, statistics, verify
 from acceptor.core import DraftView, Policy, SamplingTensors, VerifyBatch, VerifyOutput
 from kit import bugs_in_draws, bugs_in_laws
 from kit.bugs import Batch, Bug, bugs_of
@@ -85,7 +85,7 @@ MASKS = ("allowed tokens",)
 
 
 @Bug.instead_of(request, "allowed_in", "no mask on the bonus row", features=MASKS, check=LAW)
-def _none_on_the_last_row(*given: Any, right: Any = masks.allowed_in) -> Tensor | None:
+def _none_on_the_last_row(*given: Any, right: Any = statistics.allowed_in) -> Tensor | None:
     allowed: Tensor | None = right(*given)
     if allowed is not None:
         allowed[-1:] = True
@@ -124,7 +124,7 @@ def _cut_where_forbidden(
 ) -> Any:
     drafts, status = right(batch, index, num_drafts)
     first = int(batch.cu_num_logits[index])
-    allowed = masks.allowed_in(batch, first, len(drafts), batch.vocab_size)
+    allowed = statistics.allowed_in(batch, first, len(drafts), batch.vocab_size)
     if allowed is not None:
         forbidden = (~allowed.gather(1, drafts[:, None])[:, 0]).nonzero()
         drafts = drafts[: int(forbidden[0])] if len(forbidden) else drafts
