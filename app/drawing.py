@@ -9,7 +9,7 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from ..core import Policy, SampleBatch, SampleOutput, Sampler
-from .drafter import Drawn
+from .drafter import Drafter, Drawn, Memory
 from .frontier import Frontier
 
 
@@ -52,23 +52,43 @@ class ModelMemory:
 
 
 @frozen(eq=False, kw_only=True)
-class Drawing:
-    """How one draft is drawn, place after place.
+class DrawingDrafter(Drafter[Memory]):
+    """A `Drafter` that draws token after token from logits.
 
     Attributes:
-        policy: names the stream that it draws with.
+        sampler: draws them.
+        policy: names the stream that it draws with, and says whether its logits are needed.
+        num_spec_tokens: how many tokens it drafts at most.
         draft_to_target: [draft_vocab_size] int64, see `SampleBatch`.
         target_vocab_size: see `SampleBatch`.
-        fed: [num_reqs, num_tokens + 1], from the last known token but one on.
     """
 
     sampler: Sampler
     policy: Policy
+    num_spec_tokens: int
+    draft_to_target: Tensor | None = None
+    target_vocab_size: int | None = None
+
+    def room(self, num_slots: int, vocab_size: int, like: Any) -> Tensor | None:
+        """For `ModelMemory.logits` of a model's dtype and device."""
+        if not self.policy.uses_draft_probs:
+            return None
+        shape = (num_slots, self.num_spec_tokens, vocab_size)
+        return torch.zeros(shape, dtype=like.dtype, device=like.device)
+
+
+@frozen(eq=False)
+class Drawing:
+    """How one draft is drawn, place after place.
+
+    Attributes:
+        fed: [num_reqs, num_tokens + 1], from the last known token but one on.
+    """
+
+    drafter: DrawingDrafter[Any]
     frontier: Frontier
     memory: ModelMemory
     num_tokens: int
-    draft_to_target: Tensor | None = None
-    target_vocab_size: int | None = None
     fed: Tensor = field(init=False)
     drawn: list[SampleOutput] = field(factory=list, init=False)
 
@@ -82,19 +102,20 @@ class Drawing:
     def draw(self, logits: Tensor) -> None:
         """Draw the next token of each request from [num_reqs, draft_vocab_size]."""
         place, params = len(self.drawn), self.frontier.params
+        sampler, ids = self.drafter.sampler, self.drafter.draft_to_target
         if self.memory.logits is not None:
             self.memory.logits[self.frontier.slot_ids, place] = logits
         batch = SampleBatch(
             logits=logits,
             positions=self.frontier.lengths + place,
             draft_index=place + 1,
-            draft_stream=self.policy.draft_stream,
-            draft_to_target=self.draft_to_target,
-            target_vocab_size=self.target_vocab_size,
+            draft_stream=self.drafter.policy.draft_stream,
+            draft_to_target=ids,
+            target_vocab_size=None if ids is None else self.drafter.target_vocab_size,
         )
-        num_bytes = self.sampler.sample_workspace_size(batch, params)
+        num_bytes = sampler.sample_workspace_size(batch, params)
         with self.memory.workspace.for_call(num_bytes, logits.device) as workspace:
-            self.drawn.append(self.sampler.sample(batch, params, workspace=workspace))
+            self.drawn.append(sampler.sample(batch, params, workspace=workspace))
 
     @property
     def last_token_ids(self) -> Tensor:
@@ -108,5 +129,5 @@ class Drawing:
             token_ids=[output.token_ids for output in self.drawn],
             status=[output.status for output in self.drawn],
             logits=self.memory.logits,
-            draft_to_target=self.draft_to_target,
+            draft_to_target=self.drafter.draft_to_target,
         )

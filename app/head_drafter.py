@@ -13,11 +13,11 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from ..core import AcceptanceStatistics, Policy, Sampler
+from ..core import AcceptanceStatistics
 from ..core.policies.parameters import derived
 from ..core.ports import DraftHead
-from .drafter import Drafter, Drawn
-from .drawing import Drawing, ModelMemory
+from .drafter import Drawn
+from .drawing import Drawing, DrawingDrafter, ModelMemory
 from .frontier import Frontier
 from .prefill import Chunk
 from .request_state import Verdict
@@ -77,43 +77,33 @@ class HeadMemory(ModelMemory):
 
 
 @frozen(eq=False, kw_only=True)
-class HeadDrafter(Drafter[HeadMemory]):
+class HeadDrafter(DrawingDrafter[HeadMemory]):
     """A `Drafter` that decodes with a head.
 
     Attributes:
         head: drafts.
         target_vocab_size: how many ids the target has.
-        sampler: draws the head's tokens.
-        policy: names the stream that it draws with, and says whether its logits are needed.
-        num_spec_tokens: how many tokens it drafts at most.
         watch: looks at what is accepted; None where nothing is expected of the head.
     """
 
     head: DraftHead[Any]
     target_vocab_size: int
-    sampler: Sampler
-    policy: Policy
-    num_spec_tokens: int
     watch: AcceptanceWatch | None = field(factory=AcceptanceWatch)
     max_model_len: int = derived(lambda self: self.head.max_model_len)
     taps: tuple[int, ...] = derived(lambda self: self.head.taps)
+    draft_to_target: Tensor | None = derived(lambda self: self.head.draft_to_target)
 
     def new_memory(self, num_slots: int, max_len: int) -> HeadMemory:
         """A cache, and room for features and logits."""
-        head, num_tokens = self.head, self.num_spec_tokens
-        max_len = min(max_len, head.max_model_len)
-
-        def room(num_places: int, size: int) -> Tensor:
-            shape = (num_slots, num_places, size)
-            return torch.zeros(shape, dtype=head.dtype, device=head.device)
-
+        head, max_len = self.head, min(max_len, self.head.max_model_len)
+        # A step may be run again after the one behind it has begun, so that what it reads must
+        # outlive the tokens of both.
+        shape = (num_slots, 3 * (self.num_spec_tokens + 1), head.feature_size)
         return HeadMemory(
             cache=head.new_cache(num_slots, max_len),
             max_len=max_len,
-            # A step may be run again after the one behind it has begun, so that what it reads must
-            # outlive the tokens of both.
-            features=room(3 * (num_tokens + 1), head.feature_size),
-            logits=room(num_tokens, head.vocab_size) if self.policy.uses_draft_probs else None,
+            features=torch.zeros(shape, dtype=head.dtype, device=head.device),
+            logits=self.room(num_slots, head.vocab_size, head),
         )
 
     def enter(self, memory: HeadMemory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:
@@ -140,16 +130,7 @@ class HeadDrafter(Drafter[HeadMemory]):
 
         A prompt of one token has no features yet: its first draft is drawn from those of nothing.
         """
-        ids = self.head.draft_to_target
-        drawing = Drawing(
-            sampler=self.sampler,
-            policy=self.policy,
-            frontier=frontier,
-            memory=memory,
-            num_tokens=num_tokens,
-            draft_to_target=ids,
-            target_vocab_size=None if ids is None else self.target_vocab_size,
-        )
+        drawing = Drawing(self, frontier, memory, num_tokens)
         features = memory.kept(frontier.slot_ids, frontier.lengths - 2)
         drawing.draw(self.head.score(features))
         for place in range(1, num_tokens):

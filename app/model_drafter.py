@@ -7,45 +7,46 @@ the target has, too.
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from ..core import LanguageModel, Policy, Sampler
+from ..core import LanguageModel
 from ..core.policies.parameters import derived
 from .draft_vocabulary import DraftVocabulary
-from .drafter import Drafter, Drawn
-from .drawing import Drawing, ModelMemory
+from .drafter import Drawn
+from .drawing import Drawing, DrawingDrafter, ModelMemory
 from .frontier import Frontier
 from .prefill import Chunk, prefill
 
 
 @frozen(eq=False, kw_only=True)
-class ModelDrafter(Drafter[ModelMemory]):
+class ModelDrafter(DrawingDrafter[ModelMemory]):
     """A `Drafter` that decodes with a model of its own.
 
     Attributes:
-        policy: names the stream that it draws with, and says whether its logits are needed.
         vocabulary: the model's, where its ids are not the target's.
     """
 
     model: LanguageModel[Any]
-    sampler: Sampler
-    policy: Policy
-    num_spec_tokens: int
     vocabulary: DraftVocabulary | None = None
     max_model_len: int = derived(lambda self: self.model.max_model_len)
+    draft_to_target: Tensor | None = derived(
+        lambda self: self.vocabulary and self.vocabulary.draft_to_target
+    )
+    target_vocab_size: int | None = derived(
+        lambda self: self.vocabulary and self.vocabulary.target_vocab_size
+    )
 
     def new_memory(self, num_slots: int, max_len: int) -> ModelMemory:
         """A cache and, if the policy asks for the drafts' law, room for logits."""
         max_len = min(max_len, self.model.max_model_len)
         own = self.vocabulary
         vocab_size = self.model.vocab_size if own is None else len(own.draft_ids)
-        shape, logits = (num_slots, self.num_spec_tokens, vocab_size), None
-        if self.policy.uses_draft_probs:
-            logits = torch.zeros(shape, dtype=self.model.dtype, device=self.model.device)
-        cache = self.model.new_cache(num_slots, max_len)
-        return ModelMemory(cache=cache, max_len=max_len, logits=logits)
+        return ModelMemory(
+            cache=self.model.new_cache(num_slots, max_len),
+            max_len=max_len,
+            logits=self.room(num_slots, vocab_size, self.model),
+        )
 
     def enter(self, memory: ModelMemory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:  # noqa: ARG002
         """Write the prompt into the cache, as far as the draft model can follow."""
@@ -63,16 +64,7 @@ class ModelDrafter(Drafter[ModelMemory]):
         The first forward takes the last two known tokens. One of them is new to the cache unless
         the last draft was accepted completely; then both are, and no case is special.
         """
-        own = self.vocabulary
-        drawing = Drawing(
-            sampler=self.sampler,
-            policy=self.policy,
-            frontier=frontier,
-            memory=memory,
-            num_tokens=num_tokens,
-            draft_to_target=None if own is None else own.draft_to_target,
-            target_vocab_size=None if own is None else own.target_vocab_size,
-        )
+        drawing = Drawing(self, frontier, memory, num_tokens)
         for place in range(num_tokens):
             drawing.draw(self._score(drawing, place))
         return drawing.finish()

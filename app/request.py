@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from enum import StrEnum, unique
 from operator import index
+from time import perf_counter
 from typing import Any, SupportsIndex
 
 from attrs import field, frozen
@@ -234,6 +235,23 @@ class Progress:
     fragments: tuple[Fragment, ...] = ()
     result: GenerationResult | None = None
     record: RequestRecord | None = None
+
+
+def refused(request_id: int, error: str, *, prompt_len: int, seed: int) -> Progress:
+    """The end of a request that cannot be decoded."""
+    now, status = perf_counter(), FinishReason.ERROR
+    return Progress(
+        request_index=request_id,
+        result=GenerationResult(finish_reason=status, seed=seed, error=error),
+        record=RequestRecord(
+            request_id=request_id,
+            arrival_time=now,
+            finish_time=now,
+            prompt_len=prompt_len,
+            status=status,
+            error=error,
+        ),
+    )
 
 
 OnProgress = Callable[[Progress], None]

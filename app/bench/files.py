@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from attrs import AttrsInstance, asdict
 
-from ...adapters.error_text import one_line, read_named
+from ...adapters.error_text import read_named, unfit
 from ...core import ConfigError
 from ..structure import structured
 
@@ -23,9 +23,7 @@ def told_if_unwritable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigError(
-            f"{path}: expected a file that can be written, got {one_line(error)}"
-        ) from None
+        raise unfit(path, "a file that can be written", error, ConfigError) from None
 
 
 def make_room(*paths: Path | None) -> None:

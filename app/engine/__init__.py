@@ -1,8 +1,8 @@
 """The engine: requests enter and leave a running batch.
 
 `engine.Engine` is what callers see, and `engine.Streams` its async face. A step is four calls of
-`loop.Loop`: admit and retire requests, enter prompts, decode, notify. `schedule` makes a
-`RequestState` of an arrival, and gives out the slots. `parts` names what decodes: models, drafter,
+`loop.Loop`: admit and retire requests, enter prompts, decode, notify. `schedule` gives
+slots to requests that wait. `parts` names what decodes: models, drafter,
 sampler, policy. How a batch's step runs is a `runner.Runner`: the eager one starts each operation
 in turn; `cuda_graphs.GraphRunner` replays a `captured_step` that `capture` has recorded, with its
 sampling parameters at fixed addresses, and begins steps before the host has read the last one.

@@ -22,13 +22,23 @@ from ...adapters.error_text import one_line
 from ...core import AcceptorError, InvalidInputError, SamplingParams
 from ...core.checks import check_integer, plain_number
 from ..decode import DecodeStep
-from ..request import GenerationRequest, GenerationResult, OnProgress, Progress, check_text, ignore
+from ..request import (
+    GenerationRequest,
+    GenerationResult,
+    OnProgress,
+    Progress,
+    check_request,
+    check_text,
+    ignore,
+    refused,
+)
+from ..request_state import RequestState
 from ..token_masks import NewTokenMasks
 from .loop import Loop
 from .memory_plan import MemoryPlan
 from .out_of_memory import told_when_out_of_memory
 from .parts import Parts
-from .schedule import Arrival, Limits
+from .schedule import Limits
 
 Queue = asyncio.Queue[Progress | Exception]
 
@@ -175,21 +185,30 @@ class Engine:
         """
         if not callable(on_progress):
             raise InvalidInputError(f"on_progress: expected a function, got {on_progress!r}")
-        request, error = None, ""
+        request_id, request, memory = next(self._ids), None, self.loop.decode_step
         try:
             request = self._request(prompt, params, fields)
+            check_request(request, memory.target, memory.max_len)
         except AcceptorError as unfit:
-            error = one_line(unfit)
-        asked: object = params if request is None else request.params
-        arrival = Arrival(
-            request_id=next(self._ids),
+            asked: object = params if request is None else request.params
+            progress = refused(
+                request_id,
+                one_line(unfit),
+                prompt_len=0 if request is None else len(request.prompt_token_ids),
+                seed=(asked.seed or 0) if isinstance(asked, SamplingParams) else 0,
+            )
+            self.loop.events.append((on_progress, progress))
+            return request_id
+        state = RequestState(
+            index=request_id,
             request=request,
-            seed=(asked.seed or 0) if isinstance(asked, SamplingParams) else 0,
+            eos_token_ids=self.loop.parts.eos_token_ids,
+            max_len=memory.max_len,
+            detokenizer=self.loop.parts.new_detokenizer(),
             on_progress=on_progress,
-            error=error,
         )
-        self.loop.arrivals.append(arrival)
-        return arrival.request_id
+        self.loop.arrivals.append(state)
+        return request_id
 
     def cancel(self, request_id: int) -> None:
         """End a request where it stands; one that has ended stays as it is.

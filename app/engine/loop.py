@@ -12,17 +12,17 @@ import torch
 from attrs import define, field
 
 from ...adapters.error_text import ends_program, one_line
-from ...core import InvalidInputError, Status
+from ...core import Status
 from ...core.policies.parameters import derived
 from ..decode import DecodeStep
 from ..frontier import Running
 from ..prefill import CHUNK_LEN
-from ..request import OnProgress, Progress, check_request, ignore
+from ..request import OnProgress, Progress, ignore
 from ..request_state import RequestState, Verdict
 from .out_of_memory import is_out_of_memory, out_of_memory
 from .parts import Parts
 from .runner import Runner
-from .schedule import Arrival, Schedule
+from .schedule import Schedule
 
 _logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Loop:
     runner: Runner
     prefill_tokens: int
     device: torch.device = derived(lambda self: self.parts.target.device)
-    arrivals: deque[Arrival] = field(factory=deque, init=False)
+    arrivals: deque[RequestState] = field(factory=deque, init=False)
     cancelled_ids: deque[int] = field(factory=deque, init=False)
     events: deque[tuple[OnProgress, Progress]] = field(factory=deque, init=False)
     schedule: Schedule = derived(lambda self: Schedule(self.decode_step.num_slots))
@@ -67,7 +67,7 @@ class Loop:
         # Counted first: what is cancelled by now has arrived before.
         num_cancelled = len(self.cancelled_ids)
         while self.arrivals:
-            self._enqueue(self.arrivals.popleft())
+            self.schedule.add(self.arrivals.popleft())
         for _ in range(num_cancelled):
             state = self.schedule.states.get(self.cancelled_ids.popleft())
             if state is not None:
@@ -211,27 +211,6 @@ class Loop:
                 _logger.warning("request %d is cancelled: on_progress raised %s", number, said)
                 self.cancelled_ids.append(number)
         return told
-
-    def _enqueue(self, arrival: Arrival) -> None:
-        request, error = arrival.request, arrival.error
-        if request is not None:
-            try:
-                check_request(request, self.parts.target, self.decode_step.max_len)
-            except InvalidInputError as unfit:
-                error = str(unfit)
-        if request is None or error:
-            self.events.append((arrival.on_progress, arrival.refused(error)))
-            return
-        state = RequestState(
-            index=arrival.request_id,
-            request=request,
-            eos_token_ids=self.parts.eos_token_ids,
-            max_len=self.decode_step.max_len,
-            detokenizer=self.parts.new_detokenizer(),
-            arrival_time=arrival.time,
-            on_progress=arrival.on_progress,
-        )
-        self.schedule.add(state)
 
     def _prepare_slots(self, states: Sequence[RequestState]) -> None:
         slot_ids, memory = [state.slot_id for state in states], self.decode_step

@@ -1,4 +1,4 @@
-"""What has arrived, which requests have a slot and which wait.
+"""Which requests have a slot and which wait.
 
 Slots are all the memory there is: allocated once, given to the request that has waited longest,
 taken back when it ends.
@@ -7,57 +7,14 @@ taken back when it ends.
 from collections import deque
 from collections.abc import Iterable
 from heapq import heappop, heappush
-from time import perf_counter
 
 from attrs import define, field, frozen
 
 from ...core.policies.parameters import derived, integer
-from ..request import (
-    FinishReason,
-    GenerationRequest,
-    GenerationResult,
-    OnProgress,
-    Progress,
-    RequestRecord,
-    ignore,
-)
 from ..request_state import RequestState
 
 MAX_SLOTS = 2**16
 """Far beyond what a step can hold: a slip must not fill the memory."""
-
-
-@frozen(eq=False, kw_only=True)
-class Arrival:
-    """What was handed in, and when.
-
-    Attributes:
-        request: None if not even its own values are right.
-        seed: that is reported if it is refused.
-        error: why it cannot run; empty if nothing is known to be wrong.
-    """
-
-    request_id: int
-    request: GenerationRequest | None
-    seed: int
-    on_progress: OnProgress = ignore
-    error: str = ""
-    time: float = field(factory=perf_counter)
-
-    def refused(self, error: str) -> Progress:
-        """The end of a request that cannot be decoded."""
-        return Progress(
-            request_index=self.request_id,
-            result=GenerationResult(finish_reason=FinishReason.ERROR, seed=self.seed, error=error),
-            record=RequestRecord(
-                request_id=self.request_id,
-                arrival_time=self.time,
-                finish_time=perf_counter(),
-                prompt_len=0 if self.request is None else len(self.request.prompt_token_ids),
-                status=FinishReason.ERROR,
-                error=error,
-            ),
-        )
 
 
 @frozen(kw_only=True)

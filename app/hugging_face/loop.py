@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 from torch import Tensor
 
 from ...adapters.error_text import unfit
@@ -25,26 +25,15 @@ from .recipe import LogitsRecipe
 from .texts import Row, Texts
 
 
-@frozen(eq=False, kw_only=True)
-class Ends:
-    """What ends a row.
-
-    Attributes:
-        max_length: its length, padding included.
-        criteria: others, called with ids and scores.
-    """
-
-    max_length: int
-    token_ids: frozenset[int]
-    criteria: Callable[[Tensor, tuple[Tensor, ...] | None], Tensor] | None
-
-
 @define(eq=False, kw_only=True)
 class Loop:
     """A batch on its way.
 
     Attributes:
         recipe: how logits become the law.
+        max_length: ends a row, padding included.
+        end_token_ids: end a row, too.
+        criteria: others that do, called with ids and scores.
         streamer: told of the prompts, and of each place of the output once all rows have it or
             have ended; None for nobody.
         keeps: which of `Texts.kept` are wanted.
@@ -54,7 +43,9 @@ class Loop:
     texts: Texts
     recipe: LogitsRecipe
     seeds: Sequence[int]
-    ends: Ends
+    max_length: int
+    end_token_ids: frozenset[int]
+    criteria: Callable[[Tensor, tuple[Tensor, ...] | None], Tensor] | None = None
     streamer: Any = None
     keeps: frozenset[str] = frozenset()
     _tensors: SamplingTensors | None = field(default=None, init=False)
@@ -118,7 +109,7 @@ class Loop:
 
     def _draft_limit(self, row: Row) -> int:
         drafter, length = self.step.drafter, len(row.token_ids)
-        room = min(self.ends.max_length - row.num_padding - 1, drafter.max_model_len) - length
+        room = min(self.max_length - row.num_padding - 1, drafter.max_model_len) - length
         return max(0, min(room, drafter.num_spec_tokens))
 
     def _frontier(self, rows: Sequence[Row], limits: Sequence[int]) -> Frontier:
@@ -157,12 +148,12 @@ class Loop:
             raise unfit(f"row {row.index}", expected, verdict.status.name, InvalidInputError)
         for token_id in verdict.token_ids:
             row.token_ids.append(token_id)
-            if token_id in self.ends.token_ids or row.width >= self.ends.max_length:
+            if token_id in self.end_token_ids or row.width >= self.max_length:
                 self.texts.end(row, row.width)
                 break
 
     def _ask_criteria(self, rows: Sequence[Row], before: Mapping[int, int]) -> None:
-        if self.ends.criteria is None:
+        if self.criteria is None:
             return
         first = min(before[row.index] + row.num_padding for row in rows) + 1
         for width in range(first, max(row.width for row in rows) + 1):
@@ -171,7 +162,7 @@ class Loop:
                 num_steps, scores = width - self.texts.prompt_width, None
                 if "scores" in self.keeps:
                     scores = tuple(self.texts.kept["scores"][:num_steps])
-                is_done = self.ends.criteria(self.texts.prefix(width), scores).tolist()
+                is_done = self.criteria(self.texts.prefix(width), scores).tolist()
                 for row in new:
                     if is_done[row.index]:
                         self.texts.end(row, width)

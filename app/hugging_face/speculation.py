@@ -30,7 +30,7 @@ from ..decode import DecodeStep, Models
 from ..draft_vocabulary import DraftVocabulary
 from ..drafter import Drafter
 from ..wiring import new_drafter, with_settings
-from .loop import Ends, Loop
+from .loop import Loop
 from .recipe import LogitsRecipe
 from .support import check_config, check_inputs, check_processors
 from .texts import Texts
@@ -107,18 +107,19 @@ class Speculation:
         check_inputs(model_kwargs)
         target = adapt_network(model)
         check_tensor("input_ids", input_ids, (None, None), (torch.int64,), target.device)
-        ends = _ends(stopping_criteria, generation_config)
+        lengths = [one.max_length for one in stopping_criteria if type(one) is MaxLengthCriteria]
+        max_length = min(lengths, default=generation_config.max_length)
         pad = generation_config._pad_token_tensor  # noqa: SLF001, made by `generate` for its methods
         drafter = self._drafter(target)
         texts = Texts.of(
             input_ids,
             model_kwargs.get("attention_mask"),
-            room=ends.max_length + drafter.num_spec_tokens + 1,
+            room=max_length + drafter.num_spec_tokens + 1,
             pad_token_id=0 if pad is None else int(pad),
         )
         texts.check_positions(model_kwargs.get("position_ids"))
         loop = Loop(
-            step=self._step(target, drafter, texts, ends),
+            step=self._step(target, drafter, texts, max_length),
             texts=texts,
             recipe=LogitsRecipe.of(
                 logits_processor,
@@ -126,7 +127,8 @@ class Speculation:
                 do_sample=bool(generation_config.do_sample),
             ),
             seeds=_seeds(self.seed, len(texts.rows)),
-            ends=ends,
+            max_length=max_length,
+            **_ends(stopping_criteria),
             streamer=self.streamer,
             keeps=_keeps(generation_config),
         )
@@ -143,10 +145,10 @@ class Speculation:
         return with_settings(drafter, self._sampler, self.policy, self.num_spec_tokens)
 
     def _step(
-        self, target: LibraryModel, drafter: Drafter[Any], texts: Texts, ends: Ends
+        self, target: LibraryModel, drafter: Drafter[Any], texts: Texts, max_length: int
     ) -> DecodeStep:
         num_rows, padding = len(texts.rows), min(row.num_padding for row in texts.rows)
-        max_len = ends.max_length - padding
+        max_len = max_length - padding
         check_integer("max_length less padding", max_len, 1, target.max_model_len)
         models = Models(target=target, drafter=drafter, sampler=self._sampler, policy=self.policy)
         return DecodeStep.allocate(models, num_rows, max_len, num_spare=0)
@@ -164,15 +166,11 @@ def _vocabulary(target: LibraryModel, draft: LibraryModel | None) -> DraftVocabu
     return DraftVocabulary.of(ids, target.vocab_size, device=draft.device)
 
 
-def _ends(criteria: Sequence[Any], config: GenerationConfig) -> Ends:
-    lengths = [one.max_length for one in criteria if type(one) is MaxLengthCriteria]
+def _ends(criteria: Sequence[Any]) -> dict[str, Any]:
     eos = [one.eos_token_id.flatten() for one in criteria if type(one) is EosTokenCriteria]
     others = [one for one in criteria if type(one) not in (MaxLengthCriteria, EosTokenCriteria)]
-    return Ends(
-        max_length=min(lengths, default=config.max_length),
-        token_ids=frozenset(token_id for ids in eos for token_id in ids.tolist()),
-        criteria=StoppingCriteriaList(others) or None,
-    )
+    end_token_ids = frozenset(token_id for ids in eos for token_id in ids.tolist())
+    return {"end_token_ids": end_token_ids, "criteria": StoppingCriteriaList(others) or None}
 
 
 def _seeds(seed: int | None, num_rows: int) -> list[int]:
