@@ -9,11 +9,10 @@ as long as there is something to do.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import count
 from threading import Lock
-from typing import Any, SupportsIndex, TypedDict, Unpack
+from typing import SupportsIndex, TypedDict, Unpack
 
 import torch
 from attrs import define, field
@@ -41,57 +40,6 @@ from .parts import Parts
 from .schedule import Limits
 
 Queue = asyncio.Queue[Progress | Exception]
-
-
-@define(eq=False)
-class Streams:
-    """The streams of one engine, which they do not hold on to."""
-
-    _queues: set[Queue] = field(factory=set, init=False)
-    _driver: asyncio.Task[None] | None = field(default=None, init=False)
-
-    async def follow(self, engine: Any, add: Callable[..., int]) -> AsyncIterator[Progress]:
-        """Add a request to the engine of all these streams and yield what it gains.
-
-        It is cancelled if it is left early; whatever a step raises is raised here, too.
-        """
-        loop, queue = asyncio.get_running_loop(), Queue()
-
-        def tell(progress: Progress) -> None:
-            # A step may find out later that a request was left, when its loop is closed.
-            if queue in self._queues:
-                loop.call_soon_threadsafe(queue.put_nowait, progress)
-
-        self._queues.add(queue)
-        try:
-            request_id = add(on_progress=tell)
-            self._drive(engine)
-            try:
-                async for progress in _until_result(queue):
-                    yield progress
-            finally:
-                engine.cancel(request_id)
-                self._drive(engine)
-        finally:
-            self._queues.discard(queue)
-
-    def _drive(self, engine: Any) -> None:
-        if self._driver is None or self._driver.done():
-            self._driver = asyncio.get_running_loop().create_task(self._run(engine))
-            self._driver.add_done_callback(self._forget)
-
-    def _forget(self, driver: asyncio.Task[None]) -> None:
-        # One that was cancelled keeps the frames that it was in, and these the engine.
-        if self._driver is driver:
-            self._driver = None
-
-    async def _run(self, engine: Any) -> None:
-        try:
-            while engine.has_unfinished():
-                await asyncio.to_thread(engine.step)
-        except Exception as error:  # noqa: BLE001, those who wait must hear of it, whatever it is
-            for queue in self._queues:
-                queue.put_nowait(error)
 
 
 async def _until_result(queue: Queue) -> AsyncIterator[Progress]:
@@ -135,7 +83,8 @@ class Engine:
 
     loop: Loop
     _ids: Iterator[int] = field(factory=count, init=False)
-    _streams: Streams = field(factory=Streams, init=False)
+    _queues: set[Queue] = field(factory=set, init=False)
+    _driver: asyncio.Task[None] | None = field(default=None, init=False)
     _step_lock: Lock = field(factory=Lock, init=False)
 
     @classmethod
@@ -263,16 +212,51 @@ class Engine:
                     results[progress.request_index] = progress.result
         return [results[request_id] for request_id in ids]
 
-    def stream(
+    async def stream(
         self, prompt: Prompt, params: SamplingParams = PLAIN, **fields: Unpack[RequestFields]
     ) -> AsyncIterator[Progress]:
         """What a request gains, step by step; leaving the iteration early cancels it.
 
         Any number of streams of one event loop run at once. The steps run in a worker thread; call
-        neither `step` nor `generate` meanwhile.
+        neither `step` nor `generate` meanwhile. Whatever a step raises is raised here, too.
         """
-        add = partial(self.add_request, prompt, params, **fields)
-        return self._streams.follow(self, add)
+        loop, queue = asyncio.get_running_loop(), Queue()
+
+        def tell(progress: Progress) -> None:
+            # A step may find out later that a request was left, when its loop is closed.
+            if queue in self._queues:
+                loop.call_soon_threadsafe(queue.put_nowait, progress)
+
+        self._queues.add(queue)
+        try:
+            request_id = self.add_request(prompt, params, on_progress=tell, **fields)
+            self._drive()
+            try:
+                async for progress in _until_result(queue):
+                    yield progress
+            finally:
+                self.cancel(request_id)
+                self._drive()
+        finally:
+            self._queues.discard(queue)
+
+    def _drive(self) -> None:
+        if self._driver is None or self._driver.done():
+            self._driver = asyncio.get_running_loop().create_task(self._run())
+            self._driver.add_done_callback(self._forget)
+
+    def _forget(self, driver: asyncio.Task[None]) -> None:
+        # One that was cancelled keeps the frames that it was in, and these the engine.
+        if self._driver is driver:
+            self._driver = None
+
+    async def _run(self) -> None:
+        try:
+            while self.has_unfinished():
+                await asyncio.to_thread(self.step)
+        except Exception as error:  # noqa: BLE001, those who wait must hear of it, whatever it is
+            for queue in self._queues:
+                queue.put_nowait(error)
 
     def _request(
         self, prompt: Prompt, params: SamplingParams, fields: RequestFields

@@ -9,7 +9,7 @@ import pytest
 import torch
 from attrs import evolve
 
-from acceptor.app.engine.engine import Engine, Streams
+from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.request import FinishReason, GenerationRequest, OnProgress, Progress
 from acceptor.core import CheckpointError, InvalidInputError, Probabilistic, SamplingParams
@@ -182,21 +182,24 @@ def test_only_a_number_is_cancelled(pair: Pair) -> None:
 
 
 def test_a_stream_left_early_is_cancelled_and_hears_nothing_after_its_loop_has_closed(
-    pair: Pair,
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`lab.soak` has streams of every kind run together."""
     engine, heard, tells = engine_of(pair), list[Progress](), list[OnProgress]()
+    add_request = Engine.add_request
+
+    def add(self: Engine, *asked: Any, on_progress: OnProgress, **fields: Any) -> int:
+        def listen(progress: Progress) -> None:
+            heard.append(progress)
+            on_progress(progress)
+
+        tells.append(on_progress)
+        return add_request(self, *asked, on_progress=listen, **fields)
+
+    monkeypatch.setattr(Engine, "add_request", add)
 
     async def leave() -> None:
-        def add(on_progress: OnProgress) -> int:
-            def listen(progress: Progress) -> None:
-                heard.append(progress)
-                on_progress(progress)
-
-            tells.append(on_progress)
-            return engine.add_request(ask(1, max_tokens=30), on_progress=listen)
-
-        async for _ in Streams().follow(engine, add):
+        async for _ in engine.stream(ask(1, max_tokens=30)):
             return
 
     asyncio.run(leave())

@@ -189,5 +189,5 @@ def test_a_step_runs_on_the_target_s_device(devices: Devices) -> None:
     engine = Engine(loop)
     engine.step()
     assert (seen, devices.current) == ([1, 1, 1], 0)
-    asyncio.run(engine._streams._run(engine))
+    asyncio.run(engine._run())
     assert seen == [1] * 6
