@@ -1,11 +1,11 @@
-"""Where the command `acceptor` starts, also where the application's packages are missing."""
+"""Starts the command `acceptor`, even if the application's packages are missing."""
 
 import signal
 import sys
 
 
 def main() -> None:
-    """Run the command line, or say how to get what it needs."""
+    """Run the command line, or say how to install what it needs."""
     try:
         from .cli import main as run  # noqa: PLC0415, imports the application's packages
     except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
-"""Finds the trained models that come with the application.
+"""Finds the directories of the trained models that come with the application.
 
-In a checkout they lie beside this file; an installation has them from `acceptor-models`, so that a
-sampler's is small. Loads nothing: it answers with directories, which the checkpoint adapter reads.
+A checkout has them beside this file. An installation gets them from `acceptor-models`, so that a
+sampler alone stays small to install.
 """
 
 from importlib.util import find_spec

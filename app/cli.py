@@ -1,7 +1,7 @@
 """The command line: `acceptor generate`, `bench`, `tune`, `audit` and `backends`.
 
-Errors are one line on stderr and exit code 2. Nothing here imports torch before it is needed, so
-that help appears at once.
+Errors are one line on stderr and exit code 2. Nothing here imports torch before a command needs it,
+so help appears at once.
 """
 
 import os
@@ -21,7 +21,7 @@ from .tuning.command import tune
 
 FAILED = 1
 INTERRUPTED = 130
-"""128 and the number of SIGINT, as shells have it."""
+"""128 plus the number of SIGINT, the shells' convention."""
 
 
 @click.group(
@@ -70,7 +70,7 @@ def backends() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     if isinstance(sys.stdout, TextIOWrapper):
-        # Text may hold what the terminal's encoding does not.
+        # Text may hold characters that the terminal's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = cli.main(arguments, prog_name="acceptor", standalone_mode=False)
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = error.exit_code
     except click.ClickException as error:
         words = " ".join(error.format_message().split())
-        # A path or a field may hold what a terminal would obey.
+        # A path or a field may hold control characters, which a terminal would obey.
         message = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
         click.echo(f"acceptor: {message}", err=True)
         code = error.exit_code
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         if error.errno != ENOSPC:
             raise
-        # What is left in the buffer would fail again at the exit.
+        # Flushing the rest of the buffer at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         click.echo(f"acceptor: output: expected room for it, got {error.strerror}", err=True)
         code = FAILED

@@ -1,4 +1,4 @@
-"""What the commands do, once their arguments are parsed; importing this imports everything.
+"""Runs the commands, once their arguments are parsed; importing this imports everything.
 
 Flags win over a TOML file's tables. Every error is one sentence that names the flag, or the file
 and the setting.
@@ -32,13 +32,13 @@ Table = Mapping[str, Any]
 
 
 def read_config(file: Path | None, flags: Mapping[str, object]) -> Config:
-    """The settings of a file, with those typed on top, by the path of the setting.
+    """The settings of a file, overridden by typed ones (path -> value).
 
     Raises:
         ConfigError: a setting is unknown, of the wrong type or out of its range.
     """
     if "policy.acceptance_rate" in flags:
-        # A synthetic rate without a policy's name says the name, too.
+        # A synthetic rate implies the policy's name.
         name = flags.get("policy.name", "synthetic")
         if name != "synthetic":
             flag = "--synthetic-acceptance-rate"
@@ -52,7 +52,7 @@ def read_config(file: Path | None, flags: Mapping[str, object]) -> Config:
 def _with_flags(table: Table, flags: Mapping[str, object]) -> Table:
     merged = dict(table)
     if any(path.startswith("policy.") for path in flags):
-        # Settings of another policy would not fit.
+        # The settings of another policy do not apply.
         merged["policy"] = {}
     for path, value in flags.items():
         section, _, name = path.rpartition(".")
@@ -66,7 +66,7 @@ def _with_flags(table: Table, flags: Mapping[str, object]) -> Table:
 def generate(
     prompt: str, *, config_file: Path | None, compare_plain: bool, json_only: bool, **settings: Any
 ) -> bool:
-    """Continue a prompt and print what comes; False if its logits were bad."""
+    """Continue a prompt and print the output; False if its logits were bad."""
     console = new_console(quiet=json_only)
     config = read_config(config_file, given(settings))
     wired = wire(config)
@@ -81,7 +81,7 @@ def generate(
     try:
         measured = report.measure(engine, partial(report.print_fragment, console))
     except BaseException:
-        # What ended it is told on a line of its own.
+        # The error gets a line of its own.
         console.print()
         raise
     plain = report.measure_plain(wired.decoder, request) if compare_plain else None

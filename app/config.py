@@ -1,4 +1,4 @@
-"""What a run is made of: models, backend, policy, sampling and decoding, checked and typed."""
+"""The configuration of a run: models, backend, policy, sampling and decoding, checked and typed."""
 
 from attrs import field, frozen
 
@@ -14,7 +14,7 @@ from .request import DEFAULT_MAX_TOKENS
 
 DEFAULT_NUM_SPEC_TOKENS = 4
 MAX_NUM_SPEC_TOKENS = 256
-"""Far beyond what pays off: a draft's logits are kept, and a slip must not fill the memory."""
+"""Far beyond what pays off. Logits of drafts are stored, and a slip must not fill the memory."""
 
 MAX_THREADS = 4096
 DRAFTERS = ("model", "eagle", "eagle3", "mtp", "ngram", "early-exit")
@@ -22,17 +22,17 @@ DRAFTERS = ("model", "eagle", "eagle3", "mtp", "ngram", "early-exit")
 
 @frozen(kw_only=True)
 class ModelsConfig:
-    """Which models, where and how precise.
+    """The models, their device and their precision.
 
     Attributes:
-        target: a directory or hub id; None for the pair that comes with the package.
-        draft: the same; None for the bundled draft, or for none beside a target of your own.
+        target: a directory or hub id; None for the bundled one.
+        draft: a directory or hub id; None for the bundled draft, or for none with your own target.
         dtype: float32, bfloat16 or float16; None for float32 on a CPU, the checkpoint's elsewhere.
         device: cpu, cuda or cuda:N.
         max_model_len: a context shorter than the target's own.
-        num_threads: CPU threads; None for as many as the target's size is worth.
+        num_threads: CPU threads; None for a number that suits the target's size.
         forward: auto, triton or torch: what computes decode steps on a GPU.
-        adapter: auto, own or transformers: whose implementation of the models is used.
+        adapter: auto, own or transformers: whose implementation of the models to use.
 
     Raises:
         InvalidInputError: the dtype, forward or adapter is unknown, or there are no threads.
@@ -50,12 +50,12 @@ class ModelsConfig:
 
 @frozen(kw_only=True)
 class DecodingConfig:
-    """How far to decode.
+    """How long to decode, and what the output may be.
 
     Attributes:
         num_spec_tokens: tokens per draft, 0 for plain decoding; None for `DEFAULT_NUM_SPEC_TOKENS`
-            if there is something to draft with.
-        max_tokens: how many tokens may be emitted at most.
+            if there is a drafter.
+        max_tokens: the most tokens that may be emitted.
         stop: strings that end the text.
         stop_token_ids: tokens that end the output.
         ignore_eos: go on after an end-of-sequence token.
@@ -87,7 +87,7 @@ class DecodingConfig:
 
     @property
     def has_grammar(self) -> bool:
-        """Whether outputs follow one."""
+        """Whether outputs follow a grammar."""
         return self.json_schema is not None or self.regex is not None
 
 
@@ -96,11 +96,11 @@ class DrafterConfig:
     """Where draft tokens come from.
 
     Attributes:
-        name: one of `DRAFTERS`; None for what the draft's files hold, or for no drafts without any.
+        name: one of `DRAFTERS`; None for the kind that the draft's files hold, if there are any.
         max_ngram: for ngram: how many of the last tokens are looked up first.
         min_ngram: for ngram: the fewest tokens that are looked up.
         num_layers: for early-exit: how many of the target's layers draft; None for a quarter.
-        normalise_features: for mtp: whether what the layer hands on is normalised.
+        normalise_features: for mtp: whether the features that the layer passes on are normalised.
         zero_first_embedding: for mtp: whether the first row sees no embedding.
 
     Raises:
@@ -140,11 +140,11 @@ class Config:
     Attributes:
         backend: a name from `acceptor.backends.BACKENDS`.
         policy: which draft tokens survive; in a file the table names it and holds its settings.
-        models: which models.
+        models: the models.
         drafter: where drafts come from.
-        engine: how many requests at once, and how.
+        engine: how many requests run at once, and how.
         sampling: recipe, penalties, seed and logprobs.
-        decoding: how far.
+        decoding: how long to decode.
     """
 
     backend: str = "reference"

@@ -1,7 +1,7 @@
 """One step of decoding: draft, score, verify.
 
-Plain decoding is the same step without drafts. It computes on tensors alone and never waits for the
-device, so it can be captured in a CUDA graph.
+Plain decoding is the same step without drafts. A step works on tensors alone and never waits for
+the device, so it can be captured in a CUDA graph.
 """
 
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ from .token_masks import StepMasks
 
 @frozen(eq=False, kw_only=True)
 class Models:
-    """A target model, what drafts for it, and what decides between them.
+    """A target model, its drafter, and the sampler and policy that decide between them.
 
     Attributes:
         target: scores the drafts; the output follows its law.
         drafter: proposes draft tokens; `NoDrafter` for plain decoding.
-        sampler: the backend, which verifies them.
+        sampler: the backend, which verifies the drafts.
         policy: decides which draft tokens survive.
     """
 
@@ -41,13 +41,13 @@ class Models:
 
 @frozen(eq=False, kw_only=True)
 class DecodeStep(Models):
-    """What decodes, and what is remembered of the running requests, by slot.
+    """The parts that decode, and their memory of running requests by slot.
 
     Attributes:
         num_slots: how many requests fit.
         max_len: how many positions each slot has.
-        num_spare: slots behind those, which belong to no request: batches of a fixed size fill up
-            with the first.
+        num_spare: extra slots after those, which belong to no request: the first one fills up
+            batches of a fixed size.
     """
 
     num_slots: int
@@ -62,13 +62,13 @@ class DecodeStep(Models):
     def allocate(
         cls, models: Models, num_slots: int, max_len: int, num_spare: int = 1
     ) -> "DecodeStep":
-        """With memory for so many requests of so many tokens each."""
+        """Allocate memory for this many requests of this many tokens each."""
         given = {part.name: getattr(models, part.name) for part in fields(Models)}
         return cls(num_slots=num_slots, max_len=max_len, num_spare=num_spare, **given)
 
     @cached_property
     def token_counts(self) -> TokenCounts:
-        """What penalties count; there may be no memory for it when it is first asked for."""
+        """The token counts for penalties, allocated on first use, for which memory may lack."""
         return TokenCounts.empty(self.num_all, self.target.vocab_size, self.target.device)
 
     def count(self, state: RequestState) -> None:
@@ -82,21 +82,21 @@ class DecodeStep(Models):
             self.token_counts.add(slot_ids, torch.tensor([emitted], device=device))
 
     def enter(self, slot_id: int, prompt: Sequence[int], start: int, end: int) -> None:
-        """Write a part of a prompt, all of which is known."""
+        """Write a part of a prompt into the models' caches."""
         chunk = Chunk(slot_id=slot_id, prompt=prompt, start=start, end=end)
         hidden = prefill(self.target, self.target_cache, chunk, taps=self.drafter.taps)
         self.drafter.enter(self.draft_memory, chunk, hidden)
 
     def draft(self, frontier: Frontier) -> Draft:
-        """Draft as many tokens as are of use."""
+        """Draft as many tokens as are useful."""
         num_tokens, memory = frontier.num_spec_tokens, self.draft_memory
         drawn = self.drafter.draft(memory, frontier, num_tokens) if num_tokens else Drawn((), ())
         return self.join(frontier, drawn)
 
     def join(self, frontier: Frontier, drawn: Drawn) -> Draft:
         """The last known token of each request, and the draft after it."""
-        # Behind a shortened draft any token at any later position will do: it is not looked at, and
-        # written over before it could be.
+        # After a shortened draft any token at any later position will do: it is not read, and
+        # overwritten before it could be.
         num_tokens, lengths = len(drawn.token_ids), frontier.lengths
         ahead = torch.arange(-1, num_tokens, device=lengths.device)
         positions = (lengths[:, None] + ahead).clamp(max=self.max_len - 1)
@@ -110,10 +110,10 @@ class DecodeStep(Models):
         return Draft(token_ids, positions, status, drawn.logits, drawn.draft_to_target)
 
     def score(self, frontier: Frontier, draft: Draft) -> Scores:
-        """What the target says at every draft token and behind: [num_reqs, num_tokens + 1, …]."""
+        """Score every draft token and the one after the draft: [num_reqs, num_tokens + 1, …]."""
         num_tokens = draft.token_ids.shape[1]
         return self.target.forward(
-            # Behind a draft is -1, which no model knows; what is scored there is not looked at.
+            # Entries after a draft are -1, which no model knows; their scores are not read.
             draft.chain.clamp(min=0),
             draft.positions,
             self.target_cache,
@@ -153,6 +153,6 @@ class DecodeStep(Models):
     def follow(
         self, frontier: Frontier, draft: Draft, scores: Scores, output: VerifyOutput
     ) -> None:
-        """Let the drafter take in what was scored and decided."""
+        """Give the drafter the step's scores and decisions."""
         memory, emitted = self.draft_memory, output.token_ids
         self.drafter.follow(memory, frontier, draft.positions, emitted, scores.hidden)

@@ -1,4 +1,4 @@
-"""A fixed batch of requests from its beginning to its end: an engine with a slot for everyone."""
+"""Decodes a fixed batch of requests to its end: an engine with a slot for every request."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from .request import GenerationRequest, GenerationResult, check_request
 
 @frozen(eq=False, kw_only=True)
 class Decoder(Parts):
-    """Parts that decode a batch at a time."""
+    """Parts that decode one batch at a time."""
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[GenerationResult]:
         """Decode a batch to its end; the results are in the order of the requests.
@@ -29,7 +29,7 @@ class Decoder(Parts):
         return [results[index] for index in range(len(requests))]
 
     def start(self, requests: Sequence[GenerationRequest]) -> Engine:
-        """Admit a batch; iterating over what is returned decodes it.
+        """Admit a batch; iterating over the returned engine decodes it.
 
         Raises:
             InvalidInputError: a request does not fit the target.

@@ -1,8 +1,8 @@
-"""A draft model with a vocabulary of its own: which of its tokens the target has, too.
+"""A draft model with its own vocabulary: which of its tokens the target has, too.
 
-Only those are drafted: the draft model's logits are cut to them before a token is drawn and before
-they are kept for verification, so both see the same law. What the model reads cannot change that,
-so a target token that it lacks may be read as any other.
+Only shared tokens are drafted: the draft model's logits are cut to them before a token is drawn and
+before they are kept for verification, so both use the same law. Whatever the model reads, the law
+stays consistent, so a target token that it lacks may be read as any other.
 """
 
 from collections.abc import Mapping
@@ -42,11 +42,11 @@ class DraftVocabulary:
         unknown_id: int = 0,
         device: torch.device | None = None,
     ) -> "DraftVocabulary":
-        """The vocabulary of a draft model.
+        """Map the vocabulary of a draft model.
 
         Args:
             target_ids: draft id -> target id of every token that both have.
-            unknown_id: the draft id that stands for tokens which the draft model lacks.
+            unknown_id: the draft id that stands for tokens that the draft model lacks.
 
         Raises:
             InvalidInputError: no token is shared, or two share a target id, or an id is not in the

@@ -1,6 +1,6 @@
-"""Where draft tokens come from: the port, and a drafter that drafts nothing.
+"""The port of drafters, and one that drafts nothing.
 
-Every drafter addresses its memory by slot and position, so rejecting a draft is no operation.
+Drafters address their memory by slot and position, so rejecting a draft needs no operation.
 """
 
 import sys
@@ -21,11 +21,11 @@ class Drawn:
     """What a drafter proposes.
 
     Attributes:
-        token_ids: of each place [num_reqs] int64, contiguous, ids of the target; -1 ends a draft
+        token_ids: for each place [num_reqs] int64, contiguous, ids of the target; -1 ends a draft
             early.
-        status: the same, int32, bits of `Status`: why there is no token.
-        logits: [num_slots, at least as many places, draft_vocab_size], what each token was drawn
-            from; None when the policy does not ask or drafts have no probabilities.
+        status: for each place [num_reqs] int32, bits of `Status`: why there is no token.
+        logits: [num_slots, at least as many places, draft_vocab_size], that each token was drawn
+            from; None if the policy does not need them or drafts have no probabilities.
         draft_to_target: [draft_vocab_size] int64, the target id of each place in `logits`; None
             where they are the same.
     """
@@ -37,19 +37,19 @@ class Drawn:
 
     @classmethod
     def on_host(cls, token_ids: Tensor) -> "Drawn":
-        """Of a drafter that cannot fail; token_ids: [num_tokens, num_reqs] int64, contiguous."""
+        """Drafts that cannot fail; token_ids: [num_tokens, num_reqs] int64, contiguous."""
         status = torch.zeros(token_ids.shape[1], dtype=torch.int32, device=token_ids.device)
         return cls(token_ids.unbind(), [status] * len(token_ids))
 
 
 @frozen(eq=False)
 class Draft:
-    """What was drafted in one step, no longer than there is use for, as the target is given it.
+    """The drafts of one step, cut to useful lengths, as the target reads them.
 
     Attributes:
         chain: [num_reqs, num_tokens + 1] int64, the last known token and then the draft.
-        positions: [num_reqs, num_tokens + 1] int64, of these.
-        status: [num_reqs, num_tokens] int32, see `Drawn`, as for the rest.
+        positions: [num_reqs, num_tokens + 1] int64, the position of each token of the chain.
+        status: [num_reqs, num_tokens] int32; this and the other fields are as in `Drawn`.
     """
 
     chain: Tensor
@@ -72,19 +72,19 @@ class Drafter(Protocol[Memory]):
 
     @property
     def num_spec_tokens(self) -> int:
-        """How many tokens it drafts at most."""
+        """The most tokens that it drafts."""
 
     @property
     def max_model_len(self) -> int:
-        """How long a sequence it can follow."""
+        """The longest sequence that it can follow."""
         return sys.maxsize
 
     def new_memory(self, num_slots: int, max_len: int) -> Memory:
-        """Room for num_slots sequences of at most max_len tokens."""
+        """Allocate memory for num_slots sequences of at most max_len tokens."""
 
     @property
     def on_device(self) -> bool:
-        """Whether it computes on tensors alone, so that drafting can be captured in a graph.
+        """Whether it works on tensors alone, so that drafting can be captured in a graph.
 
         Otherwise it reads `Frontier.known` on the host.
         """
@@ -92,7 +92,7 @@ class Drafter(Protocol[Memory]):
 
     @property
     def taps(self) -> tuple[int, ...]:
-        """After how many layers the target's hidden states are wanted, see `LanguageModel`."""
+        """The target layers after which hidden states are wanted, see `LanguageModel`."""
         return ()
 
     def enter(self, memory: Memory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:
@@ -101,12 +101,12 @@ class Drafter(Protocol[Memory]):
         Args:
             memory: from `new_memory`.
             chunk: the part.
-            hidden: of each tap, what the target made of it, [1, num_tokens, hidden_size].
+            hidden: the target's hidden states at each tap, [1, num_tokens, hidden_size].
         """
         return
 
     def clear(self, memory: Memory, slot_ids: Sequence[int]) -> None:
-        """Forget slots whose sequences may have left NaN or infinity behind."""
+        """Forget slots whose sequences may have left NaN or infinity."""
         return
 
     def draft(self, memory: Memory, frontier: Frontier, num_tokens: int) -> Drawn:
@@ -120,20 +120,20 @@ class Drafter(Protocol[Memory]):
         emitted: Tensor,
         hidden: Sequence[Tensor],
     ) -> None:
-        """Take in what a step has scored and decided, drafts or none.
+        """Take in a step's scores and decisions; called without drafts, too.
 
         Args:
             memory: from `new_memory`.
             frontier: the requests before the step.
-            positions: [num_reqs, num_scored] int64, of the tokens that the target scored.
-            emitted: [num_reqs, num_scored] int64, the token that follows each of them; -1 behind
-                the last one that is known.
-            hidden: of each tap, what the target made of them, [num_reqs, num_scored, hidden_size].
+            positions: [num_reqs, num_scored] int64, those of the tokens that the target scored.
+            emitted: [num_reqs, num_scored] int64, the token that follows each of them; -1 after the
+                last known one.
+            hidden: the target's hidden states at each tap, [num_reqs, num_scored, hidden_size].
         """
         return
 
     def notice(self, verdicts: Sequence[Verdict]) -> None:
-        """Learn on the host what became of the drafts of a step."""
+        """Learn on the host which drafts of a step were accepted."""
         return
 
 
@@ -144,8 +144,8 @@ class NoDrafter(Drafter[None]):
     num_spec_tokens: int = field(default=0, init=False)
 
     def new_memory(self, num_slots: int, max_len: int) -> None:
-        """Nothing to remember."""
+        """No memory."""
 
     def draft(self, memory: None, frontier: Frontier, num_tokens: int) -> Drawn:
-        """Nothing."""
+        """No drafts."""
         return Drawn((), ())

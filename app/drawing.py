@@ -1,4 +1,4 @@
-"""Drawing draft tokens from raw logits that are kept for verification, and a sampler's memory."""
+"""Draws draft tokens from raw logits, which are kept for verification; and a workspace for that."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,21 +15,21 @@ from .frontier import Frontier
 
 @define(eq=False)
 class Workspace:
-    """As large as the largest call has needed so far; all calls are of one stream."""
+    """A workspace as large as the largest call so far needed; all calls use one stream."""
 
-    # The last is the largest; graphs may have been captured with those before.
+    # The last is the largest; captured graphs may still use earlier ones.
     _tensors: list[Tensor] = field(factory=list, init=False)
 
     @contextmanager
     def for_call(self, num_bytes: int, device: torch.device) -> Iterator[Tensor]:
-        """[at least num_bytes] uint8 for one call, as `Sampler` wants it."""
+        """[at least num_bytes] uint8 for one call, as `Sampler` expects it."""
         if not self._tensors or len(self._tensors[-1]) < num_bytes:
             self._tensors.append(torch.zeros(num_bytes, dtype=torch.uint8, device=device))
         try:
             yield self._tensors[-1]
         except BaseException:
-            # Kernels that were launched have left counts there, by which later calls would write
-            # behind their memory. An error of the device would hide the one that broke it off.
+            # Launched kernels have left counts there that would make later calls write out of
+            # bounds. An error of the device here would hide the one that broke the call off.
             with suppress(RuntimeError):
                 self._tensors[-1].zero_()
             raise
@@ -37,12 +37,12 @@ class Workspace:
 
 @frozen(eq=False, kw_only=True)
 class ModelMemory:
-    """What is remembered of a model that drafts.
+    """The memory of a model that drafts.
 
     Attributes:
-        max_len: how many positions a slot of it has.
+        max_len: how many positions each slot has.
         logits: [num_slots, num_spec_tokens, draft_vocab_size] in the model's dtype, the raw logits
-            of the current draft; None where the policy does not ask for them.
+            of the current draft; None if the policy does not need them.
     """
 
     cache: Any
@@ -56,9 +56,9 @@ class DrawingDrafter(Drafter[Memory]):
     """A `Drafter` that draws token after token from logits.
 
     Attributes:
-        sampler: draws them.
-        policy: names the stream that it draws with, and says whether its logits are needed.
-        num_spec_tokens: how many tokens it drafts at most.
+        sampler: draws the tokens.
+        policy: names the stream to draw with, and says whether logits are needed.
+        num_spec_tokens: the most tokens that it drafts.
         draft_to_target: [draft_vocab_size] int64, see `SampleBatch`.
         target_vocab_size: see `SampleBatch`.
     """
@@ -70,7 +70,7 @@ class DrawingDrafter(Drafter[Memory]):
     target_vocab_size: int | None = None
 
     def room(self, num_slots: int, vocab_size: int, like: Any) -> Tensor | None:
-        """For `ModelMemory.logits` of a model's dtype and device."""
+        """Memory for `ModelMemory.logits`, of a model's dtype and device."""
         if not self.policy.uses_draft_probs:
             return None
         shape = (num_slots, self.num_spec_tokens, vocab_size)
@@ -79,10 +79,10 @@ class DrawingDrafter(Drafter[Memory]):
 
 @frozen(eq=False)
 class Drawing:
-    """How one draft is drawn, place after place.
+    """Draws one draft, place after place.
 
     Attributes:
-        fed: [num_reqs, num_tokens + 1], from the last known token but one on.
+        fed: [num_reqs, num_tokens + 1], from the second-last known token on.
     """
 
     drafter: DrawingDrafter[Any]
@@ -96,7 +96,7 @@ class Drawing:
     def _places_to_feed(self) -> Tensor:
         lengths = self.frontier.lengths
         ahead = torch.arange(-2, self.num_tokens - 1, device=lengths.device)
-        # Clamped are positions that a prompt of one token lacks, and those of drafts that are cut.
+        # Clamps positions that a prompt of one token lacks, and those of drafts that are cut.
         return (lengths[:, None] + ahead).clamp(0, self.memory.max_len - 1)
 
     def draw(self, logits: Tensor) -> None:
@@ -119,12 +119,12 @@ class Drawing:
 
     @property
     def last_token_ids(self) -> Tensor:
-        """[num_reqs, 1] int64, what was drawn last, for a model to read."""
-        # A token that was not drawn is -1: read as any other, as nothing behind it counts.
+        """[num_reqs, 1] int64, the tokens drawn last, for a model to read."""
+        # A token that was not drawn is -1: any id will do, as nothing after it counts.
         return self.drawn[-1].token_ids[:, None].clamp(min=0)
 
     def finish(self) -> Drawn:
-        """All of the draft."""
+        """The whole draft."""
         return Drawn(
             token_ids=[output.token_ids for output in self.drawn],
             status=[output.status for output in self.drawn],

@@ -1,4 +1,4 @@
-"""Where the decoding requests of a batch stand at the beginning of a step."""
+"""The state of a batch's decoding requests at the beginning of a step."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -17,13 +17,13 @@ Known = Mapping[int, Sequence[int]]
 
 @frozen(eq=False, kw_only=True)
 class Running:
-    """The requests that decode together; made again when one enters or leaves.
+    """The requests that decode together; made anew when one enters or leaves.
 
     Attributes:
-        states: in the order of the batch, each with a slot.
-        device: of the target.
+        states: the requests in the batch's order, each with a slot.
+        device: the target's.
         token_counts: None unless a request has penalties.
-        is_masked: whether some request may not emit all tokens.
+        is_masked: whether some request is not allowed all tokens.
     """
 
     states: Sequence[RequestState]
@@ -37,31 +37,31 @@ class Running:
         return self.stack(len(self.states))
 
     def stack(self, num_rows: int) -> SamplingTensors:
-        """Their parameters, and the first one's to fill up so many rows."""
+        """Their parameters, filled up with the first one's to this many rows."""
         params = [state.request.params for state in self.states]
         return SamplingTensors.stack([*params, *params[:1] * (num_rows - len(params))], self.device)
 
     @property
     def known(self) -> Known:
-        """What they know now."""
+        """Their tokens now."""
         return {state.slot_id: state.token_ids for state in self.states}
 
 
 @frozen(eq=False, kw_only=True)
 class Frontier:
-    """The known ends of the requests.
+    """The last known tokens of the requests, and what a step needs beside them.
 
     Attributes:
         rows: [6, num_reqs] int64, see `rows_of`: one tensor, so that the host copies once.
         num_spec_tokens: the largest of the draft limits, or more.
-        max_length: the largest of the lengths, or more; None where only the device knows.
-        known: for drafters that read the tokens on the host.
-        last_token_ids: [num_reqs, 2], the last two known tokens; twice the first where there is
-            only one. This and the others below are views of the rows.
+        max_length: the largest of the lengths, or more; None if only the device knows.
+        known: for drafters that read tokens on the host.
+        last_token_ids: [num_reqs, 2], the last two known tokens; if there is only one, twice that.
+            This and the fields below are views of the rows.
         lengths: [num_reqs], how many tokens are known: the position decided next.
-        draft_limits: [num_reqs], how many draft tokens are of use at most.
-        slot_ids: [num_reqs], where models remember the request.
-        is_occupied: [num_reqs], 1 where there is a request, and 0 where a row is left over.
+        draft_limits: [num_reqs], the most draft tokens that are useful.
+        slot_ids: [num_reqs], the request's slot in the models' memory.
+        is_occupied: [num_reqs], 1 where there is a request, and 0 for an unused row.
     """
 
     rows: Tensor
@@ -77,7 +77,7 @@ class Frontier:
 
     @classmethod
     def of(cls, known: Known, draft_limits: Sequence[int], params: SamplingTensors) -> "Frontier":
-        """Of these requests; draft_limits are how many draft tokens are of use to each."""
+        """The frontier of requests; draft_limits: how many draft tokens are useful to each."""
         return cls(
             rows=rows_of(known, draft_limits, [()] * len(known)).to(params.device),
             num_spec_tokens=max(draft_limits),
@@ -91,7 +91,7 @@ class Frontier:
         return None if self.max_length is None else min(self.max_length + ahead, limit - 1)
 
     def advance(self, emitted: Tensor, num_accepted: Tensor) -> None:
-        """Leave the rows as the next step needs them if every draft limit stays what it is.
+        """Update the rows for the next step, whose draft limits are the same.
 
         Args:
             emitted: [num_reqs, num_tokens + 1] int64, as `VerifyOutput.token_ids`.
@@ -99,7 +99,7 @@ class Frontier:
         """
         gained = num_accepted[:, None] + torch.arange(1, 3, device=self.rows.device)
         known = torch.cat((self.last_token_ids, emitted), 1)
-        # A request that failed has no token there, and no next step that anybody looks at.
+        # A request that failed has no token there, and its next step is not read.
         torch.clamp(known.gather(1, gained).t(), min=0, out=self.rows[:2])
         self.lengths.addcmul_(gained[:, 0], self.is_occupied)
 
@@ -113,8 +113,8 @@ def rows_of(
 ) -> Tensor:
     """`Frontier.rows` on the host, of at least num_rows requests.
 
-    gained are tokens that the requests will have. A row that is left over decodes a request of one
-    token in a slot that no request is given.
+    `gained` counts tokens that the requests will have. An unused row decodes a request of one token
+    in a spare slot.
     """
     rows = []
     for (slot_id, token_ids), limit, more in zip(known.items(), draft_limits, gained, strict=True):

@@ -1,8 +1,8 @@
 """Drafts from a head on the target's own hidden states: EAGLE, EAGLE-3 and their like.
 
-After each step the head is fed the target's hidden states of all tokens that are known but the
-last; the first draft token is scored by what it made of them. While it drafts, its own features
-stand for hidden states that the target has not computed yet; the next step writes over those rows.
+After each step the head reads the target's hidden states of all known tokens but the last; its
+result scores the first draft token. While it drafts, its own features replace hidden states that
+the target has not computed yet; the next step overwrites those rows.
 """
 
 import logging
@@ -30,18 +30,19 @@ _logger = logging.getLogger(__name__)
 
 @define(eq=False)
 class AcceptanceWatch:
-    """Says once that next to nothing of what a head proposes is accepted.
+    """Warns once if almost none of a head's drafts are accepted.
 
-    A head that is read with a wrong switch does not fail: it drafts nonsense, exactly.
+    A head that is loaded with a wrong switch does not fail: it drafts nonsense, and the output
+    stays exact.
 
     Attributes:
-        statistics: of the first drafts; complete once there are `NUM_DRAFTS`.
+        statistics: those of the first drafts; complete once there are `NUM_DRAFTS`.
     """
 
     statistics: AcceptanceStatistics = field(factory=AcceptanceStatistics)
 
     def observe(self, verdicts: Sequence[Verdict], what_to_check: str) -> None:
-        """Count the drafts of a step, and speak up after the last that counts."""
+        """Count the drafts of a step, and warn after the last that counts."""
         figures = self.statistics
         for verdict in verdicts:
             if figures.num_drafts == NUM_DRAFTS:
@@ -58,21 +59,21 @@ class AcceptanceWatch:
 
 @frozen(eq=False, kw_only=True)
 class HeadMemory(ModelMemory):
-    """What a head remembers, beside what a model does.
+    """The memory of a head: a model's, and features.
 
     Attributes:
-        features: [num_slots, num_kept, feature_size], what the head made of a token, at its
+        features: [num_slots, num_kept, feature_size], the head's features of a token, at its
             position modulo num_kept.
     """
 
     features: Tensor
 
     def keep(self, slot_ids: Tensor, positions: Tensor, features: Tensor) -> None:
-        """Remember features [num_reqs, num_rows, feature_size] of tokens at positions."""
+        """Store features [num_reqs, num_rows, feature_size] of tokens at positions."""
         self.features[slot_ids[:, None], positions % self.features.shape[1]] = features
 
     def kept(self, slot_ids: Tensor, positions: Tensor) -> Tensor:
-        """[num_reqs, feature_size] of one token each; 0 where there was none."""
+        """Load features [num_reqs, feature_size] of one token each; 0 where there was none."""
         return self.features[slot_ids, positions % self.features.shape[1]]
 
 
@@ -81,9 +82,9 @@ class HeadDrafter(DrawingDrafter[HeadMemory]):
     """A `Drafter` that decodes with a head.
 
     Attributes:
-        head: drafts.
+        head: the draft head.
         target_vocab_size: how many ids the target has.
-        watch: looks at what is accepted; None where nothing is expected of the head.
+        watch: warns if almost nothing is accepted; None if that is expected.
     """
 
     head: DraftHead[Any]
@@ -94,9 +95,9 @@ class HeadDrafter(DrawingDrafter[HeadMemory]):
     draft_to_target: Tensor | None = derived(lambda self: self.head.draft_to_target)
 
     def new_memory(self, num_slots: int, max_len: int) -> HeadMemory:
-        """A cache, and room for features and logits."""
+        """Allocate a cache, and memory for features and logits."""
         head, max_len = self.head, min(max_len, self.head.max_model_len)
-        # A step may be run again after the one behind it has begun, so that what it reads must
+        # A step may run again after the next one has begun, so the features that it reads must
         # outlive the tokens of both.
         shape = (num_slots, 3 * (self.num_spec_tokens + 1), head.feature_size)
         return HeadMemory(
@@ -107,7 +108,7 @@ class HeadDrafter(DrawingDrafter[HeadMemory]):
         )
 
     def enter(self, memory: HeadMemory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:
-        """Write the rows of a prompt; each also reads the token behind its own."""
+        """Write the rows of a prompt; each also reads the token after its own."""
         device = self.head.device
         slot_ids, positions = torch.tensor([chunk.slot_id], device=device), chunk.positions(device)
         features = self.head.forward(
@@ -126,9 +127,9 @@ class HeadDrafter(DrawingDrafter[HeadMemory]):
         memory.features[list(slot_ids)] = 0
 
     def draft(self, memory: HeadMemory, frontier: Frontier, num_tokens: int) -> Drawn:
-        """Draft one token after the other; the first has been scored already, but for the LM head.
+        """Draft one token after the other; for the first only the LM head has still to run.
 
-        A prompt of one token has no features yet: its first draft is drawn from those of nothing.
+        A prompt of one token has no features yet: its first draft is drawn from features of 0.
         """
         drawing = Drawing(self, frontier, memory, num_tokens)
         features = memory.kept(frontier.slot_ids, frontier.lengths - 2)
@@ -153,7 +154,7 @@ class HeadDrafter(DrawingDrafter[HeadMemory]):
         emitted: Tensor,
         hidden: Sequence[Tensor],
     ) -> None:
-        """Write the rows of all tokens that were scored; those of rejected ones do not count."""
+        """Write the rows of all scored tokens; those of rejected ones do not count."""
         features = self.head.forward(
             self.head.read(hidden),
             emitted.clamp(min=0),
@@ -165,6 +166,6 @@ class HeadDrafter(DrawingDrafter[HeadMemory]):
         memory.keep(frontier.slot_ids, positions, features)
 
     def notice(self, verdicts: Sequence[Verdict]) -> None:
-        """Say so if next to nothing is accepted, unless that is what the policy was set to."""
+        """Warn if almost nothing is accepted, unless the policy was set to that."""
         if self.watch is not None and self.policy.lossless:
             self.watch.observe(verdicts, self.head.what_to_check)

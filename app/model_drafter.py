@@ -1,7 +1,7 @@
 """Drafts from a second, smaller model.
 
-What a token was drawn from is kept as it was: raw logits in the model's dtype, of the tokens that
-the target has, too.
+The logits that a token was drawn from are kept unchanged: raw, in the model's dtype, and cut to the
+tokens that the target has, too.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class ModelDrafter(DrawingDrafter[ModelMemory]):
     """A `Drafter` that decodes with a model of its own.
 
     Attributes:
-        vocabulary: the model's, where its ids are not the target's.
+        vocabulary: the model's, if its ids are not the target's.
     """
 
     model: LanguageModel[Any]
@@ -38,7 +38,7 @@ class ModelDrafter(DrawingDrafter[ModelMemory]):
     )
 
     def new_memory(self, num_slots: int, max_len: int) -> ModelMemory:
-        """A cache and, if the policy asks for the drafts' law, room for logits."""
+        """Allocate a cache and, if the policy needs the drafts' law, memory for logits."""
         max_len = min(max_len, self.model.max_model_len)
         own = self.vocabulary
         vocab_size = self.model.vocab_size if own is None else len(own.draft_ids)
@@ -61,8 +61,8 @@ class ModelDrafter(DrawingDrafter[ModelMemory]):
     def draft(self, memory: ModelMemory, frontier: Frontier, num_tokens: int) -> Drawn:
         """Draw one token after the other.
 
-        The first forward takes the last two known tokens. One of them is new to the cache unless
-        the last draft was accepted completely; then both are, and no case is special.
+        The first forward takes the last two known tokens. Both are new to the cache if the last
+        draft was accepted completely, else one is: so no case is special.
         """
         drawing = Drawing(self, frontier, memory, num_tokens)
         for place in range(num_tokens):
@@ -85,6 +85,6 @@ class ModelDrafter(DrawingDrafter[ModelMemory]):
         return logits
 
     def _read(self, token_ids: Tensor) -> Tensor:
-        """The model's ids for the target's."""
+        """The model's ids of target tokens."""
         own = self.vocabulary
         return token_ids if own is None else own.target_to_draft[token_ids]

@@ -1,7 +1,7 @@
 """Drafts looked up in the request's own text: what followed the last few tokens before.
 
-Prompt lookup decoding (Saxena, 2023), also of the output. No model is asked, so drafts have no
-probabilities, and where nothing matches there is no draft.
+Prompt lookup decoding (Saxena, 2023), which also looks in the output. There is no model, so drafts
+have no probabilities; if nothing matches, there is no draft.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ from .frontier import Frontier
 
 @define(eq=False)
 class TextIndex:
-    """Where each sequence of a few tokens was last followed by another.
+    """The last place of each sequence of a few tokens that has a successor.
 
     Attributes:
-        sizes: lengths of sequences that are looked up, longest first.
+        sizes: the lengths of sequences to look up, longest first.
     """
 
     sizes: Sequence[int]
@@ -28,14 +28,14 @@ class TextIndex:
     _num_indexed: int = 0
 
     def follow(self, token_ids: Sequence[int], num_tokens: int) -> Sequence[int]:
-        """What followed the end of these tokens before; they only ever grow."""
+        """The tokens that followed an earlier copy of these tokens' end; the list only grows."""
         for place in range(self._num_indexed, len(token_ids)):
             for size in self.sizes:
                 if size <= place:
                     self._followers[tuple(token_ids[place - size : place])] = place
         self._num_indexed = len(token_ids)
         for size in self.sizes:
-            # A text shorter than this is looked up whole, and was never followed.
+            # A text this short was never followed by anything.
             follower = self._followers.get(tuple(token_ids[-size:]))
             if follower is not None:
                 return token_ids[follower : follower + num_tokens]
@@ -64,7 +64,7 @@ class NgramDrafter(Drafter[list[TextIndex]]):
             memory[slot_id] = self._new_index()
 
     def draft(self, memory: list[TextIndex], frontier: Frontier, num_tokens: int) -> Drawn:
-        """Look every request's end up."""
+        """Look up the end of every request."""
         rows = []
         for slot_id, known in frontier.known.items():
             found = memory[slot_id].follow(known, num_tokens)

@@ -1,6 +1,6 @@
-"""The flags of commands, and the settings that those of `acceptor generate` stand for.
+"""The flags of commands, and the settings that the flags of `acceptor generate` stand for.
 
-Nothing here imports torch before it is needed, so that help appears at once.
+Nothing here imports torch before a command needs it, so help appears at once.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -12,9 +12,9 @@ import click
 
 
 class Name(click.ParamType[str]):
-    """One of several names, looked up only when help is printed; the config checks it.
+    """One of several names, looked up only when help is printed; the config checks the value.
 
-    Their place is `module:attribute`, the module as seen from this package.
+    `module:attribute` holds the names, the module relative to this package.
     """
 
     name = "name"
@@ -24,7 +24,7 @@ class Name(click.ParamType[str]):
         self._note = note
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002
-        """The names, as a choice, and a note."""
+        """The names as a choice, and a note."""
         module, _, attribute = self._place.partition(":")
         names: Collection[str] = getattr(import_module(module, __package__), attribute)
         return f"[{'|'.join(names)}{self._note(names)}]"
@@ -34,7 +34,7 @@ POLICIES = "..core.policies:POLICIES"
 
 
 def _lossy(policies: Mapping[str, Any]) -> str:
-    """Names of those that change the target's law."""
+    """The names of policies that change the target's law."""
     return "; lossy: " + ", ".join(name for name, one in policies.items() if not one.lossless)
 
 
@@ -46,7 +46,7 @@ def option(
     name: str | None = None,
     **more: Any,
 ) -> click.Option:
-    """An option; without a kind it is a switch. Help shows its default, if it has one."""
+    """An option; without a type it is a switch. Help shows its default, if it has one."""
     return click.Option(
         [flag] if name is None else [flag, name],
         type=kind,
@@ -59,7 +59,7 @@ def option(
 
 
 def setting(flag: str, path: str, kind: Any, help: str, **more: Any) -> click.Option:  # noqa: A002
-    """One that stands for a setting, such as `sampling.temperature`."""
+    """An option that stands for a setting, such as `sampling.temperature`."""
     return option(flag, kind, help, name=path.replace(".", "__"), **more)
 
 
@@ -128,7 +128,7 @@ SETTINGS = (
 
 @contextmanager
 def errors_in_one_line(*, debug: bool = False) -> Iterator[None]:
-    """Turn what the application refuses into click's error, unless its place is wanted."""
+    """Turn the application's errors into click's, unless a traceback is wanted."""
     from ..core.errors import AcceptorError  # noqa: PLC0415, imports torch
 
     try:
@@ -140,7 +140,7 @@ def errors_in_one_line(*, debug: bool = False) -> Iterator[None]:
 
 
 def path_of(option: click.Option) -> str:
-    """The setting that one of `SETTINGS` stands for."""
+    """The path of the setting that one of `SETTINGS` stands for."""
     assert option.name is not None
     return option.name.replace("__", ".")
 
@@ -148,7 +148,7 @@ def path_of(option: click.Option) -> str:
 def given(values: Mapping[str, Any]) -> dict[str, object]:
     """The settings that were typed: path -> value."""
     typed = {path_of(one): values[str(one.name)] for one in SETTINGS}
-    # By identity: a switch that is off was not typed, and 0 was.
+    # Compared by identity: a switch that is off was not typed, but a 0 was.
     return {
         path: value
         for path, value in typed.items()

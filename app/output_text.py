@@ -1,4 +1,4 @@
-"""The text of one output: stop strings found, and text held back while it may begin one."""
+"""The text of one output: finds stop strings, and holds text back while it may begin one."""
 
 from collections import deque
 
@@ -13,7 +13,7 @@ class OutputText:
 
     Attributes:
         stop: strings that end the text where the first of them begins.
-        text: all text so far, what is held back included.
+        text: all text so far, including text that is held back.
     """
 
     stop: tuple[str, ...] = ()
@@ -30,12 +30,12 @@ class OutputText:
         self.text += text
         self._token_ends.append((len(self.text), kind))
         found = [at for stop in self.stop if (at := self.text.find(stop, unsearched)) >= 0]
-        # What is cut off was held back, so none of it has been released.
+        # The text that is cut off was held back, so none of it has been released.
         self.text = self.text[: min(found, default=len(self.text))]
         return bool(found)
 
     def release(self, *, ended: bool) -> tuple[Fragment, ...]:
-        """The text that became certain since the last call; all that is left once it has ended."""
+        """The text that became certain since the last call; once it has ended, all the rest."""
         num_held = 0 if ended else max(map(self._num_begun, self.stop), default=0)
         certain = len(self.text) - num_held
         released = []
@@ -49,7 +49,7 @@ class OutputText:
         return tuple(released)
 
     def _num_begun(self, stop: str) -> int:
-        """How many characters at the end may begin it; looks only where its first one is."""
+        """How many characters at the end may begin a stop string; looks for its first one only."""
         at = self.text.find(stop[0], max(0, len(self.text) - len(stop) + 1))
         while at >= 0 and not stop.startswith(self.text[at:]):
             at = self.text.find(stop[0], at + 1)

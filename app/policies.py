@@ -1,4 +1,4 @@
-"""From settings to policies: a policy's own fields, or one of the ways to say synthetic rates."""
+"""Turns settings into policies: a policy's own fields, or one of three ways to set rates."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from ..core.policies.parameters import number
 
 @frozen(kw_only=True)
 class SyntheticSettings:
-    """One of three ways to say how many draft tokens survive.
+    """Synthetic rates, set in one of three ways.
 
     Attributes:
         rates: for each place in the draft, the share of drafts accepted through it.
@@ -18,7 +18,7 @@ class SyntheticSettings:
         acceptance_rate: accepted over drafted tokens.
 
     Raises:
-        InvalidInputError: none of them is given, or more than one, or it is out of its range.
+        InvalidInputError: none is given, or more than one, or it is out of its range.
     """
 
     rates: tuple[float, ...] | None = None
@@ -55,7 +55,7 @@ def settings_class(name: str) -> type[Any]:
 
 
 def fixed_settings(name: str) -> dict[str, Any]:
-    """Settings that the name itself decides, such as that strict-coupled is coupled."""
+    """Settings that the policy's name decides, such as that strict-coupled is coupled."""
     if name == Synthetic.name:
         return {}
     policy = POLICIES[name]

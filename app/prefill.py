@@ -1,4 +1,4 @@
-"""Entering a prompt into a model's cache."""
+"""Enters a prompt into a model's cache."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from torch import Tensor
 from ..core import LanguageModel
 
 CHUNK_LEN = 512
-"""How many tokens go through the model at once: bounds the memory of a long prompt."""
+"""How many tokens one forward takes; this bounds the memory for a long prompt."""
 
 
 @frozen(kw_only=True)
@@ -18,8 +18,8 @@ class Chunk:
     """A part of a prompt; the first decode step writes and scores its last token.
 
     Attributes:
-        start: what lies before this place has been entered.
-        end: the first place behind the chunk, at most that of the last token.
+        start: the chunk's first place; all before it has been entered.
+        end: the first place after the chunk, at most that of the last token.
     """
 
     slot_id: int
@@ -28,7 +28,7 @@ class Chunk:
     end: int
 
     def tokens(self, device: torch.device, ahead: int = 0) -> Tensor:
-        """[1, end - start] int64, or those so many places ahead."""
+        """[1, end - start] int64, or the tokens `ahead` places later."""
         token_ids = self.prompt[self.start + ahead : self.end + ahead]
         return torch.tensor([token_ids], dtype=torch.int64, device=device)
 
@@ -44,13 +44,13 @@ def prefill(
     read: Callable[[Tensor], Tensor] = lambda token_ids: token_ids,
     taps: Sequence[int] = (),
 ) -> Sequence[Tensor]:
-    """Write tokens at their places.
+    """Write a chunk's tokens at their places.
 
     Args:
-        model: whose cache it is.
+        model: the cache's model.
         cache: from `LanguageModel.new_cache`.
-        chunk: what to write.
-        read: from the target's ids to the model's.
+        chunk: the chunk to write.
+        read: turns the target's ids into the model's.
         taps: see `LanguageModel.forward`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""From a text to a request."""
+"""Turns a text into a request."""
 
 from pathlib import Path
 
@@ -12,14 +12,12 @@ from .wiring import Wired
 
 
 def make_request(prompt: str, config: Config, wired: Wired) -> GenerationRequest:
-    """The request that a config makes of a prompt, with a seed.
+    """Make a request from a prompt and a config, with a seed.
 
     Raises:
-        ConfigError: a chat is wanted, and the target has no chat template; or a schema cannot be
-            read.
-        InvalidInputError: there is not a single token in the prompt, or it is no text; or a grammar
-            is none.
-        UnavailableError: xgrammar is needed and not there.
+        ConfigError: chat is set, and the target has no chat template; or a schema cannot be read.
+        InvalidInputError: the prompt has no token, or is not valid text; or a grammar is invalid.
+        UnavailableError: xgrammar is needed and missing.
     """
     check_text(prompt)
     decoding = config.decoding
@@ -35,7 +33,7 @@ def make_request(prompt: str, config: Config, wired: Wired) -> GenerationRequest
 
 
 def new_masks(config: Config, wired: Wired) -> NewTokenMasks:
-    """What makes the masks of outputs of the config's grammar; raises as `make_request`."""
+    """Returns a function that makes the masks of the config's grammar; raises as `make_request`."""
     wanted = config.decoding
     grammars = wired.grammars(wanted.stop_token_ids)
     if wanted.regex is not None:

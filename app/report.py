@@ -1,4 +1,4 @@
-"""What people see: text in colours by kind of token, and small tables; JSON for machines.
+"""Prints results: text coloured by kind of token, and small tables; or JSON for machines.
 
 Colours appear on a terminal only. Tokens per second count decoding alone: loading, the prompt and
 printing are left out.
@@ -49,7 +49,7 @@ def measure(engine: Engine, show: Callable[[Fragment], None] = lambda _: None) -
 
 
 def warm_up(decoder: Decoder, request: GenerationRequest) -> None:
-    """Decode a little and forget it, so that what is measured next starts warm."""
+    """Decode a little and discard it, so that the next measurement starts warm."""
     short = evolve(request, max_tokens=min(WARM_UP_TOKENS, request.max_tokens))
     measure(decoder.start([short]))
 
@@ -67,7 +67,7 @@ STYLES = {
     TokenKind.BONUS: "cyan",
     TokenKind.PLAIN: "default",
 }
-# A model may emit terminal escapes; they are shown as their pictures in Unicode, not obeyed.
+# A model may emit terminal escapes; Unicode pictures of control characters replace them.
 _PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {127: 0x2421}
 
 
@@ -134,10 +134,10 @@ def _ending(measured: Measured) -> str:
 def as_json(
     backend: str, decoder: Decoder, measured: Measured, plain: Measured | None, memory: MemoryPlan
 ) -> dict[str, Any]:
-    """What machines read.
+    """The result as JSON values.
 
-    `logprobs` and the plain speed are there only if they were asked for; the total variation is
-    null where the policy reports none.
+    `logprobs` and the plain speed are present only if asked for; the total variation is null if the
+    policy reports none.
     """
     result, figures = measured.result, measured.result.statistics
     stats = {
@@ -173,14 +173,14 @@ def as_json(
 
 
 def _finite(logprob: float) -> float | None:
-    # JSON has no infinity. A synthetic policy can emit what the target excludes.
+    # JSON has no infinity, and a synthetic policy can emit a token that the target excludes.
     return logprob if math.isfinite(logprob) else None
 
 
 def print_backends(
     console: Console, backends: Iterable[Backend], device: str, no_triton: str | None
 ) -> None:
-    """Print which backends and forwards can be used on cuda or cpu, and what the others lack."""
+    """Print which backends and forwards can run on cuda or cpu, and what the others lack."""
     table = Table.grid(padding=(0, 2))
     for backend in backends:
         cells = (backend.name, _state(backend, device), backend.summary)

@@ -1,4 +1,4 @@
-"""What a caller asks for and what comes back."""
+"""Requests and their results, as callers see them."""
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum, unique
@@ -25,10 +25,10 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     """`max_tokens` were emitted, or the context is full."""
     ERROR = "error"
-    """The request does not fit the model, or something is wrong with its logits:
-    `GenerationResult.error` and `GenerationResult.status` say what."""
+    """The request does not fit the model, or its logits are invalid: see `GenerationResult.error`
+    and `GenerationResult.status`."""
     CANCELLED = "cancelled"
-    """Whoever asked for it no longer wants it."""
+    """The caller cancelled it."""
 
 
 @unique
@@ -38,7 +38,7 @@ class TokenKind(StrEnum):
     ACCEPTED = "accepted"
     """The draft proposed it and it survived."""
     RECOVERED = "recovered"
-    """It stands where the draft's first rejected token stood."""
+    """It replaces the draft's first rejected token."""
     BONUS = "bonus"
     """It follows a draft that was accepted completely."""
     PLAIN = "plain"
@@ -55,7 +55,7 @@ def _as_stop_ids(token_ids: Iterable[SupportsIndex]) -> tuple[int, ...]:
 
 def _as_ids(name: str, token_ids: Iterable[SupportsIndex]) -> tuple[int, ...]:
     given = _as_tuple(name, token_ids)
-    # What is no integer is told by the check that comes next.
+    # The next check reports values that are not integers.
     try:
         ids = tuple(map(index, given))
     except TypeError:
@@ -64,7 +64,7 @@ def _as_ids(name: str, token_ids: Iterable[SupportsIndex]) -> tuple[int, ...]:
 
 
 def _is_no_integer(value: Any) -> bool:
-    """Of what has an index: True, of any kind, and a tensor of one number with a dimension."""
+    """Whether a value with `__index__` is no integer: a bool, or a tensor with dimensions."""
     kind = str(getattr(value, "dtype", type(value).__name__))
     return "bool" in kind or getattr(value, "ndim", 0) > 0
 
@@ -88,14 +88,14 @@ class GenerationRequest:
     Attributes:
         prompt_token_ids: at least one token; integers of any kind, NumPy's and torch's, too.
         params: recipe, penalties, seed and logprobs; without a seed the request gets a random one.
-        max_tokens: how many tokens may be emitted at most.
+        max_tokens: the most tokens that may be emitted.
         stop: strings that end the text; they and what follows are not part of it.
-        stop_token_ids: tokens that end the output beside the model's end-of-sequence tokens. Like
-            those they are part of the token ids, but not of the text.
+        stop_token_ids: tokens that end the output, in addition to the model's end-of-sequence
+            tokens. Like those they are part of the token ids, but not of the text.
         ignore_eos: go on after an end-of-sequence token.
-        num_spec_tokens: tokens per draft for this request; None, and more than the drafter drafts,
-            mean as many as it drafts.
-        new_masks: makes what says which tokens the output may have, as a grammar; None for all.
+        num_spec_tokens: tokens per draft for this request; None, and more than the drafter's own
+            number, mean the drafter's.
+        new_masks: makes the `TokenMasks` of the output, such as a grammar's; None allows all.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -130,7 +130,7 @@ class TokenLogprobs:
 
     Attributes:
         emitted: the token's own.
-        top: (token id, logprob) of the most likely tokens, as many as were asked for.
+        top: (token id, logprob) of the most likely tokens, as many as requested.
     """
 
     emitted: float
@@ -139,20 +139,20 @@ class TokenLogprobs:
 
 @frozen(kw_only=True)
 class GenerationResult:
-    """What one request got.
+    """The result of one request.
 
     Attributes:
-        token_ids: the emitted tokens, a token that stopped the output included.
+        token_ids: the emitted tokens, including a token that stopped the output.
         kinds: where each of them comes from.
-        text: what they say, without special tokens and without a stop string.
+        text: their text, without special tokens and without a stop string.
         finish_reason: why the output ended.
         status: what went wrong, bits of `Status`.
-        seed: repeats this result when given to a request that is otherwise the same.
-        statistics: `num_accepted_tokens` counts emitted tokens only: as many as `kinds` says.
+        seed: the same request with this seed repeats the result.
+        statistics: `num_accepted_tokens` counts emitted tokens only, as `kinds` does.
         logprobs: one entry per token; None unless asked for.
         total_variation: how far a lossy policy moved the law of an emitted token from the target's,
-            mean over the tokens; None under policies that do not report it.
-        error: why it could not be decoded, or not to its end, one sentence; else empty.
+            averaged over the tokens; None under policies that do not report it.
+        error: why it could not be decoded to its end, in one sentence; else empty.
     """
 
     finish_reason: FinishReason
@@ -177,14 +177,14 @@ class RequestRecord:
         request_id: as `Engine.add_request` returned it.
         arrival_time: when it was added.
         finish_time: when it ended.
-        token_times: for each step that emitted something, when the host had the tokens and how many
-            they were.
+        token_times: for each step that emitted tokens, when the host had them and how many there
+            were.
         prompt_len: tokens of the prompt.
         status: how it ended.
-        error: what was wrong, one sentence; empty unless `status` is `FinishReason.ERROR`.
+        error: what was wrong, in one sentence; empty unless `status` is `FinishReason.ERROR`.
         acceptance: for each decode step of the request (num_draft_tokens, num_accepted), without
-            the final token; (0, 0) for a step without drafts. Accepted tokens behind a stop are not
-            counted, as they are not emitted.
+            the final token; (0, 0) for a step without drafts. Accepted tokens after a stop are not
+            emitted, so they do not count.
     """
 
     request_id: int
@@ -198,12 +198,12 @@ class RequestRecord:
 
     @property
     def first_token_time(self) -> float | None:
-        """When the host had its first token; None if it never got one."""
+        """When the host had its first token; None if there was none."""
         return self.token_times[0][0] if self.token_times else None
 
     @property
     def output_len(self) -> int:
-        """Emitted tokens."""
+        """How many tokens were emitted."""
         return sum(num_tokens for _, num_tokens in self.token_times)
 
 
@@ -217,7 +217,7 @@ class Fragment:
 
 @frozen(kw_only=True)
 class Progress:
-    """What one request gained in one step.
+    """The progress of one request in one step.
 
     Attributes:
         request_index: its id, or its place in the list of requests.
@@ -260,14 +260,14 @@ cancelled."""
 
 
 def ignore(progress: Progress) -> None:
-    """Listen to nothing."""
+    """A listener that does nothing."""
 
 
 def check_text(text: str) -> None:
-    """Refuse a prompt that no tokenizer can read.
+    """Check that a tokenizer can read a prompt.
 
     Raises:
-        InvalidInputError: half of a surrogate pair is in it, as UTF-16 that was cut leaves behind.
+        InvalidInputError: it holds half of a surrogate pair, as from truncated UTF-16.
     """
     try:
         text.encode()
@@ -279,7 +279,7 @@ def check_text(text: str) -> None:
 
 
 def check_request(request: GenerationRequest, target: LanguageModel[Any], max_len: int) -> None:
-    """Refuse what the target cannot continue within max_len tokens."""
+    """Raise `InvalidInputError` unless the target can continue the prompt within max_len tokens."""
     length = len(request.prompt_token_ids)
     if length >= max_len:
         raise InvalidInputError(

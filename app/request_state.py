@@ -1,6 +1,6 @@
-"""One request on its way: its tokens, its text, and the moment it ends.
+"""The state of one request: its tokens, its text, and when it ends.
 
-A stop inside an accepted run ends the run there: nothing behind it is emitted or counted.
+A stop among accepted tokens ends the output there: no token after it is emitted or counted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,30 +27,30 @@ from .request import (
 from .token_masks import GuardedMasks
 
 FATAL = Status.TARGET_LOGITS_INVALID | Status.DRAFT_LOGITS_INVALID | Status.NOTHING_ALLOWED
-"""What a request cannot go on after."""
+"""The status bits that end a request."""
 
 
 class Detokenizer(Protocol):
     """Turns the tokens of one output into text as they come."""
 
     def push(self, token_ids: Iterable[int]) -> str:
-        """The text that these tokens complete; empty while a character is unfinished."""
+        """The text that these tokens settle; empty while a character is unfinished."""
 
     def finish(self) -> str:
-        """What is left when no token follows."""
+        """The remaining text, when no token follows."""
 
 
 @frozen
 class Verdict:
-    """What one step decided for one request.
+    """The decision of one step about one request.
 
     Attributes:
         token_ids: accepted draft tokens, then the token that follows them unless it failed.
-        num_draft_tokens: how many were drafted.
+        num_draft_tokens: how many tokens were drafted.
         num_accepted: how many of those survived.
         status: what went wrong.
-        logprobs: one entry per token; empty when none were asked for.
-        total_variation: one value per token; empty when the policy reports none.
+        logprobs: one entry per token; empty if not requested.
+        total_variation: one value per token; empty if the policy reports none.
     """
 
     token_ids: Sequence[int]
@@ -75,11 +75,11 @@ class RequestState:
     """A request that waits or is being decoded.
 
     Attributes:
-        request: what was asked for; gets a seed.
-        max_len: how many tokens prompt and output may have together, for the request, too.
-        slot_id: where models remember it; -1 while it waits.
+        request: the request; it gets a seed.
+        max_len: how many tokens prompt and output may have together.
+        slot_id: its slot in the models' memory; -1 while it waits.
         num_entered: how many tokens of the prompt the models' caches hold.
-        masks: which tokens may come; None for all.
+        masks: the tokens that may come next; None for all.
         token_times: see `RequestRecord`.
         acceptance: see `RequestRecord`.
     """
@@ -121,7 +121,7 @@ class RequestState:
         return len(self.request.prompt_token_ids) - 1 - self.num_entered
 
     def draft_limit(self, num_spec_tokens: int, draft_context: int, num_more: int = 0) -> int:
-        """How many draft tokens are of use: one more token follows them, and the drafter ends.
+        """How many draft tokens are useful: one more token follows, and the drafter has limits.
 
         num_more: tokens that will have been emitted by then.
         """
@@ -130,7 +130,7 @@ class RequestState:
         return min(limit, num_spec_tokens if wanted is None else min(wanted, num_spec_tokens))
 
     def surely_goes_on(self, verdict: Verdict) -> bool:
-        """Whether it does not end with these tokens, as far as ids tell; text might hold a stop."""
+        """Whether no id ends it among these tokens; a stop string still might."""
         return (
             self.goes_on_after(len(verdict.token_ids))
             and verdict.status is Status.OK
@@ -139,21 +139,21 @@ class RequestState:
         )
 
     def goes_on_after(self, num_more: int) -> bool:
-        """Whether so many more tokens leave it short of its length."""
+        """Whether it is still shorter than its limit with this many more tokens."""
         return self.finish_reason is None and len(self.token_ids) + num_more < self.max_len
 
     def cancel(self) -> Progress:
-        """End where it stands."""
+        """End it at its present length."""
         self.finish_reason = FinishReason.CANCELLED
         return self._progress(0)
 
     def fail(self, error: str) -> Progress:
-        """End where it stands, and say why."""
+        """End it at its present length, with an error."""
         self.error, self.finish_reason = error, FinishReason.ERROR
         return self._progress(0)
 
     def advance(self, verdict: Verdict, now: float) -> Progress:
-        """Emit what a step decided, up to the first stop; the host has had it since now."""
+        """Emit a step's tokens, up to the first stop; the host got them just now."""
         num_before = len(self.kinds)
         for place, token_id in enumerate(verdict.token_ids):
             self._emit(token_id, verdict.kind(place))
@@ -189,7 +189,7 @@ class RequestState:
             self._end(FinishReason.ERROR)
 
     def _end(self, reason: FinishReason) -> None:
-        # Text may have waited for the rest of a character, and a stop string be complete in it.
+        # Text that waited for the rest of a character may complete a stop string.
         rest = self.detokenizer.finish()
         stopped = rest and self.output.append(rest, self.kinds[-1])
         self.finish_reason = FinishReason.STOP if stopped else reason
@@ -232,7 +232,7 @@ class RequestState:
             statistics=statistics,
             logprobs=None
             if params.logprobs is None
-            # The batch reports as many as the request that wants most.
+            # The batch reports as many as the request that asks for most.
             else tuple(evolve(entry, top=entry.top[: params.logprobs]) for entry in self.logprobs),
             total_variation=fmean(self.total_variation) if self.total_variation else None,
             error=self.error,

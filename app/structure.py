@@ -1,6 +1,6 @@
-"""From plain tables to attrs classes, exactly: nothing is converted to another type.
+"""Turns plain tables into attrs classes, without converting any value to another type.
 
-Configuration files and the records that commands write are read by it.
+It reads configuration files, and the records that commands write.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ SCALARS: Mapping[type, tuple[str, type | UnionType]] = {
 def structured(
     table: object, kind: type[Kind], source: str, flags: Mapping[str, str] = MappingProxyType({})
 ) -> Kind:
-    """What a table describes; errors name its source, or the flag of a setting (path -> flag).
+    """Make a value from a table; errors name its source, or a setting's flag (path -> flag).
 
     Raises:
         ConfigError: a key is unknown, or a value is of another type or out of its range.
@@ -62,7 +62,7 @@ def _converter() -> Converter:
 
 
 def _first_problem(error: Exception) -> tuple[str, str]:
-    """Where something is wrong, and what, in an error that a converter raised."""
+    """The place and the text of the first problem in an error that a converter raised."""
     problem, _, path = transform_error(error, format_exception=_describe)[0].rpartition(" @ $")
     name, has_name, rest = problem.partition(": ")
     if not has_name or " " in name:
@@ -80,7 +80,7 @@ def _describe(problem: BaseException, kind: type | None) -> str:
 
 def _scalar(value: object, kind: type) -> object:
     expected, accepted = SCALARS[kind]
-    # To Python true is an integer, to a reader of the file it is not.
+    # True is an integer in Python, but not to readers of the file.
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
         raise ConfigError(f"expected {expected}, got {value!r}")
     return value
@@ -100,7 +100,7 @@ def _is_array(kind: Any) -> bool:
 def _array(converter: Converter, value: object, kind: Any) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
         raise ConfigError(f"expected an array, got {value!r}")
-    # A list's errors tell the place.
+    # An error about a list names the place in it.
     items: Any = GenericAlias(list, get_args(kind)[:1])
     return tuple(converter.structure(value, items))
 

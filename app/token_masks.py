@@ -1,4 +1,4 @@
-"""Which tokens requests may emit: the port of grammars, and the masks of one step."""
+"""Which tokens requests may emit: the port for grammars, and the masks of one step."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,31 +13,31 @@ from ..core import num_mask_words, pack_allowed
 
 
 class TokenMasks(Protocol):
-    """Follows one output, and says what may come next."""
+    """Follows one output, and says which tokens may come next."""
 
     def fill(self, masks: Tensor, draft_token_ids: Sequence[int]) -> None:
-        """Write the masks of a step; afterwards it stands where it stood.
+        """Write the masks of a step; the state does not change.
 
         Args:
-            masks: [len(draft_token_ids) + 1, num_words] int32 on the host. Row i is what may follow
-                the output and i draft tokens; behind a token that may not come, it is anything.
-            draft_token_ids: what was drafted.
+            masks: [len(draft_token_ids) + 1, num_words] int32 on the host. Row i is the mask after
+                the output and i draft tokens; after a forbidden token it may be anything.
+            draft_token_ids: the draft.
         """
 
     def accept(self, token_id: int) -> None:
-        """Take in what was emitted."""
+        """Advance by the emitted tokens."""
 
 
 NewTokenMasks = Callable[[], TokenMasks]
-"""Makes what follows one output."""
+"""Makes the masks of one output."""
 
 
 @define(eq=False)
 class GuardedMasks:
-    """Masks of a request; once they fail it is allowed nothing, which ends it and nobody else.
+    """Masks of a request. Once they fail, they allow no token, which ends this request alone.
 
     Attributes:
-        error: how they failed, one sentence; else empty.
+        error: how they failed, in one sentence; else empty.
     """
 
     new_masks: NewTokenMasks
@@ -80,22 +80,22 @@ class StepMasks:
 
     @classmethod
     def empty(cls, num_rows: int, vocab_size: int, device: torch.device) -> "StepMasks":
-        """Of so many rows, each of which allows all."""
+        """Masks of this many rows, which all allow every token."""
         shape = num_rows, num_mask_words(vocab_size)
         words = torch.zeros(shape, dtype=torch.int32, device=device)
         return cls(words, torch.full((num_rows,), -1, dtype=torch.int32, device=device))
 
     @classmethod
     def of_each_row(cls, allowed: Tensor) -> "StepMasks":
-        """From flags [num_rows, vocab_size] bool."""
+        """Masks from flags [num_rows, vocab_size] bool."""
         return cls(pack_allowed(allowed), torch.arange(len(allowed), device=allowed.device))
 
     def to(self, device: torch.device) -> "StepMasks":
-        """The same there."""
+        """The same masks on a device."""
         return StepMasks(self.allowed_tokens.to(device), self.allowed_rows.to(device))
 
     def load(self, masks: "StepMasks") -> None:
-        """Take over masks of as many rows or fewer; rows that are left over allow all."""
+        """Copy masks of as many rows or fewer; the remaining rows allow every token."""
         self.allowed_rows.fill_(-1)
         self.allowed_rows[: len(masks.allowed_rows)].copy_(masks.allowed_rows, non_blocking=True)
         num_masks = len(masks.allowed_tokens)
@@ -105,11 +105,11 @@ class StepMasks:
 def fill_masks(
     requests: Sequence[TokenMasks | None], drafts: Sequence[Sequence[int]], vocab_size: int
 ) -> StepMasks:
-    """The masks of a step's rows, on the host.
+    """Make the masks of a step's rows, on the host.
 
     Args:
-        requests: in the batch's order; None where all tokens are allowed.
-        drafts: of each, of one length; a draft ends before the first -1.
+        requests: each request's masks, in the batch's order; None if it allows all tokens.
+        drafts: each request's draft, all of one length; a draft ends before the first -1.
     """
     num_rows = len(drafts[0]) + 1
     rows = torch.full((len(requests), num_rows), -1, dtype=torch.int32)

@@ -1,4 +1,4 @@
-"""What a step decided, read back from the device once and told apart by request."""
+"""Reads a step's decisions back from the device, once, and divides them by request."""
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
@@ -13,7 +13,7 @@ from .request_state import Verdict
 
 
 def pack(draft: Draft, output: VerifyOutput) -> Tensor:
-    """All integers that the host wants to see of a step, so that it reads once.
+    """Pack all integers of a step that the host needs, so that it reads once.
 
     Returns:
         [num_reqs, 3 * num_tokens + 3] int32: draft token ids and their status, emitted token ids,
@@ -24,7 +24,7 @@ def pack(draft: Draft, output: VerifyOutput) -> Tensor:
 
 
 def read_verdicts(packed: Tensor, output: VerifyOutput) -> list[Verdict]:
-    """One verdict per request; waits, and reads an output that is not all packed once more."""
+    """One verdict per request; waits, and reads again if the output is not completely packed."""
     on_host, num_tokens = packed.cpu(), packed.shape[1] // 3 - 1
     integers = on_host.split((num_tokens, num_tokens, num_tokens + 1, 1, 1), 1)
     variation = output.total_variation
@@ -49,13 +49,13 @@ def _verdict(
     num_drafted, num_emitted = _num_before_padding(drafted), _num_before_padding(token_ids)
     broke_off = draft_status[num_drafted] if num_drafted < len(draft_status) else 0
     if broke_off and num_accepted[0] == num_drafted:
-        # The sampler saw a shorter draft and went on behind it; the request must stop there.
+        # The sampler saw a shorter draft and drew a token after it; the request must stop there.
         num_emitted, status = num_drafted, [status[0] | broke_off]
     return Verdict(
         token_ids=token_ids[:num_emitted],
         num_draft_tokens=num_drafted,
         num_accepted=num_accepted[0],
-        # Making a flag costs more than all else here, and nearly all are this one.
+        # Making a flag costs more than all else here, and nearly all are OK.
         status=Status(status[0]) if status[0] else Status.OK,
         logprobs=logprobs,
         total_variation=total_variation,

@@ -1,4 +1,4 @@
-"""From a config to everything that decodes: the only file that names concrete parts."""
+"""Turns a config into everything that decodes: the only file that names concrete parts."""
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -69,11 +69,11 @@ class Wired:
         return sum(file.stat().st_size for file in self.directory.glob("*.safetensors"))
 
     def grammars(self, stop_token_ids: Iterable[int] = ()) -> Grammars:
-        """What makes `GenerationRequest.new_masks`, for outputs that these tokens may end, too.
+        """A maker of `GenerationRequest.new_masks`; outputs may end with these tokens, too.
 
         Raises:
             InvalidInputError: no token ends an output.
-            UnavailableError: xgrammar is not there.
+            UnavailableError: xgrammar is missing.
         """
         end = self.decoder.eos_token_ids.union(stop_token_ids)
         return Grammars.of(self.tokenizer, self.decoder.target.vocab_size, end)
@@ -110,7 +110,7 @@ def wire(config: Config) -> Wired:
             draft = _load(draft_directory, config.models)
             vocabulary = _draft_vocabulary(target, tokenizer, draft, draft_directory)
         if name in HEADS:
-            # The layer that mtp drafts with is a part of the target's files.
+            # The layer that mtp drafts with is in the target's files.
             drafter = _head_drafter(config, name, draft_directory or directory, target)
         else:
             drafter = new_drafter(config.drafter, target, draft, vocabulary)
@@ -121,7 +121,7 @@ def wire(config: Config) -> Wired:
         sampler=sampler,
         policy=policy,
         eos_token_ids=frozenset(target.eos_token_ids + tokenizer.eos_token_ids),
-        # Without its marks the names of channels would run into the text.
+        # Without their marks, the names of channels would run into the text.
         new_detokenizer=partial(tokenizer.stream, skip_special_tokens=not tokenizer.has_channels),
         encode=tokenizer.encode,
         new_runner=runner_for(target, draft) if config.engine.cuda_graphs else EagerRunner,
@@ -138,7 +138,7 @@ def _check_reaches(sampler: Sampler, device: str) -> None:
 
 
 def runner_for(*models: LanguageModel[Any] | None) -> Callable[[DecodeStep], Runner]:
-    """What makes the runner of their steps.
+    """A maker of the runner for these models' steps.
 
     A network of transformers may wait for the device, and reads as much of a slot as it is told.
     """
@@ -154,17 +154,17 @@ def new_drafter(
     draft: LanguageModel[Any] | None,
     vocabulary: DraftVocabulary | None = None,
 ) -> Drafter[Any]:
-    """What drafts one token at a time, until `with_settings` says how it shall.
+    """A drafter of one token at a time, until `with_settings` changes it.
 
     Args:
         settings: where drafts come from.
-        target: whose first layers draft for an early exit.
-        draft: what drafts unless another drafter is named.
-        vocabulary: of the draft model, where its ids are not the target's.
+        target: its first layers draft for an early exit.
+        draft: the model that drafts unless another drafter is named.
+        vocabulary: the draft model's, if its ids are not the target's.
 
     Raises:
-        ConfigError: an early exit is wanted of a target that transformers computes.
-        InvalidInputError: the target has fewer layers than an early exit wants.
+        ConfigError: early exit is set for a target that transformers computes.
+        InvalidInputError: the target has fewer layers than early exit is set to.
     """
     if settings.name == "ngram":
         return NgramDrafter(
@@ -197,7 +197,7 @@ def _head_drafter(
 def new_head_drafter(
     head: DraftHead[Any], target: LanguageModel[Any], watch: AcceptanceWatch | None
 ) -> HeadDrafter:
-    """What drafts one token at a time, see `new_drafter`."""
+    """A drafter of one token at a time, see `new_drafter`."""
     return HeadDrafter(
         watch=watch,
         head=head,
@@ -211,10 +211,10 @@ def new_head_drafter(
 def with_settings(
     drafter: Any, sampler: Sampler, policy: Policy, num_spec_tokens: int
 ) -> Drafter[Any]:
-    """The same drafter under another law; it takes what it knows of these.
+    """The same drafter with other settings, as far as it has them.
 
     Raises:
-        ConfigError: drafts are wanted, and nothing can draft.
+        ConfigError: drafts are wanted, but there is no drafter.
     """
     if not num_spec_tokens:
         return NoDrafter()
@@ -229,7 +229,7 @@ def with_settings(
 def _draft_vocabulary(
     target: LanguageModel[Any], tokenizer: Tokenizer, draft: LanguageModel[Any], directory: Path
 ) -> DraftVocabulary | None:
-    """None where the draft model's ids are the target's."""
+    """The draft model's vocabulary; None if its ids are the target's."""
     checkpoint, is_as_large = Checkpoint.open(directory), draft.vocab_size == target.vocab_size
     if DRAFT_TO_TARGET in checkpoint.entries:
         stated = read_draft_ids(checkpoint, draft.vocab_size, target.vocab_size).tolist()

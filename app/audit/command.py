@@ -1,4 +1,4 @@
-"""`acceptor audit`. What only a run needs is imported when it runs."""
+"""`acceptor audit`. Imports that only a run needs happen when it runs."""
 
 import click
 

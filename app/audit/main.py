@@ -1,4 +1,4 @@
-"""What `acceptor audit` does: find the sampler, audit it, print what was found."""
+"""Runs `acceptor audit`: finds the sampler, audits it, prints the findings."""
 
 import sys
 from importlib import import_module
@@ -12,7 +12,7 @@ from .run import Audit, Finding, Step, audit
 
 
 def run(name: str, num_steps: int, temperatures: tuple[float, ...], seed: int) -> bool:
-    """Audit and print; whether the sampler passed."""
+    """Audit and print; return whether the sampler passed."""
     step = load_step(name)
     try:
         found = audit(step, num_steps=num_steps, temperatures=temperatures, seed=seed)
@@ -39,7 +39,7 @@ def _row(one: Finding) -> list[str]:
 
 
 def load_step(name: str) -> Step:
-    """The callable of this name; modules of the working directory are found, too."""
+    """The callable of this name; modules in the working directory are found, too."""
     module, _, attribute = name.partition(":")
     sys.path.insert(0, "")
     try:
@@ -58,7 +58,7 @@ def _said(error: Exception) -> str:
 
 
 def sentence(found: Audit) -> str:
-    """Pass or fail, and what fits."""
+    """Pass or fail, and the mistakes that fit."""
     if found.passed:
         return f"follows the law as far as {found.num_steps} steps at each temperature show"
     fits = " or ".join(found.mistakes) if found.mistakes else "no known mistake"

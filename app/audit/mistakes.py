@@ -1,8 +1,8 @@
-"""The exact laws of what samplers emit on small models: right ones, and with a known mistake.
+"""The exact laws that samplers emit on small models: correct ones, and those with a known mistake.
 
 A rule decides one row: the mass with which it accepts each token there, and the mass with which it
 rejects the draft and recovers each token. Rows do not depend on the tokens before them, so these
-make whole sequences.
+masses give the law of whole sequences.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ Laws = tuple[Floats, Floats]
 def laws(target: float, draft: float | None = None, rows: Sequence[int] = (0, 1, 2)) -> Laws:
     """The laws at a temperature, or at two, by the conformance kit's oracle; 0 is greedy.
 
-    These rows of the target are taken for the right ones.
+    `rows` are the target rows that are used.
     """
     of_target = TARGET_LOGITS[list(rows)]
     return _law(of_target, target), _law(DRAFT_LOGITS, target if draft is None else draft)
@@ -47,7 +47,7 @@ Read = Callable[[float], Laws]
 
 
 def _chance(p: Floats, q: Floats) -> Floats:
-    """With which each token is accepted once it is drafted."""
+    """The chance that each token is accepted once it is drafted."""
     return np.minimum(p / np.where(q > 0, q, 1.0), 1.0)
 
 
@@ -84,7 +84,7 @@ def _most_likely_drafts(p: Floats, q: Floats, drawn: Floats) -> tuple[Floats, Fl
 
 
 def _one_uniform(p: Floats, q: Floats, drawn: Floats) -> tuple[Floats, Floats]:
-    # The uniform that did not accept picks from the cumulative sums of the residual, too.
+    # The same uniform that rejected also picks from the cumulative sums of the residual.
     chance, ends = _chance(p, q), np.cumsum(_residual(p, q))
     starts = np.concatenate(([0.0], ends[:-1]))
     passed = np.maximum(ends - np.maximum(starts, chance[:, None]), 0.0)
@@ -92,7 +92,7 @@ def _one_uniform(p: Floats, q: Floats, drawn: Floats) -> tuple[Floats, Floats]:
 
 
 def _shared_noise(p: Floats, q: Floats, drawn: Floats) -> tuple[Floats, Floats]:
-    # Draft and recovered token win races with the same exponentials.
+    # Draft and recovered token both win races with the same exponentials.
     chance, residual = _chance(p, q), _residual(p, q)
     recovered = np.zeros_like(p)
     for drafted in np.flatnonzero(drawn * (1 - chance)).tolist():
@@ -103,7 +103,7 @@ def _shared_noise(p: Floats, q: Floats, drawn: Floats) -> tuple[Floats, Floats]:
 
 
 NEVER = 1e-150
-"""A rate at which nothing comes."""
+"""A rate at which nothing arrives."""
 
 
 def _wins_both(rates: Floats, others: Floats, first: int, second: int) -> float:
@@ -111,7 +111,7 @@ def _wins_both(rates: Floats, others: Floats, first: int, second: int) -> float:
 
     Rates are relative to the winner's. With t = E(second) / E(first) all other E(v) / E(first) are
     above max(rates[v], t others[v]). So t has density 1 / f(t)^2, with f(t) = 1 + t + the sum of
-    these maxima, which is straight between their turns.
+    these maxima, which is piecewise linear.
     """
     rest = np.delete(np.arange(len(rates)), (first, second))
     low, high = rates[second], 1 / max(others[first], NEVER)
@@ -123,11 +123,11 @@ def _wins_both(rates: Floats, others: Floats, first: int, second: int) -> float:
 
 @frozen
 class Mistake:
-    """What a sampler does, and the law that it leads to.
+    """A way to decide rows, correct or mistaken, and the law that it leads to.
 
     Attributes:
         rule: how a row is decided.
-        read: the laws that drafts are tested with and bonus tokens are drawn from.
+        read: the laws that drafts are tested against and bonus tokens are drawn from.
         drafts: the laws that drafts are drawn from.
     """
 
@@ -137,7 +137,7 @@ class Mistake:
     drafts: Read = laws
 
     def law(self, temperature: float) -> Floats:
-        """Of all rows' tokens, where the target's law goes on behind emitted ones: [V, V, …]."""
+        """The law of all rows' tokens; the target's law continues after emitted ones: [V, V, …]."""
         (target, _), (p, q) = laws(temperature), self.read(temperature)
         _, drawn = self.drafts(temperature)
         law: Floats = p[-1]
@@ -162,13 +162,13 @@ MISTAKES = (
     Mistake("one uniform for accepting and recovering", _one_uniform),
     Mistake("temperature on one side only: not in p", read=lambda t: laws(1.0, t)),
     Mistake("temperature on one side only: not in q", read=lambda t: laws(t, 1.0)),
-    # With a greedy path that is right.
+    # On a greedy path this is correct.
     Mistake("temperature on one side only: not in p", read=lambda t: laws(float(t > 0), t)),
     Mistake("temperature on one side only: not in q", read=lambda t: laws(t, float(t > 0))),
     Mistake("bonus from the wrong row", read=lambda t: laws(t, rows=(0, 1, 1))),
     Mistake("bonus from the wrong row", read=lambda t: laws(t, rows=(0, 1, 0))),
     Mistake("all rows off by one", read=lambda t: laws(t, rows=(1, 2, 0))),
-    # Drafts may be drawn greedily or not there.
+    # Drafts may be drawn greedily there or not.
     Mistake("greedy row on the sampled path", read=lambda t: laws(t or 1.0, t)),
     Mistake(
         "greedy row on the sampled path",
@@ -176,4 +176,4 @@ MISTAKES = (
         drafts=lambda t: laws(t or 1.0),
     ),
 )
-"""What the audit knows by name."""
+"""The mistakes that the audit knows, by name."""

@@ -1,4 +1,4 @@
-"""Samplers of others as the audit runs them: draw a draft from each row, verify it step by step."""
+"""Other projects' samplers, wrapped for the audit: draw a draft from each row, verify each step."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ def transformers(target: Tensor, draft: Tensor, temperature: float, seed: int) -
 def transformers_single_position(
     target: Tensor, draft: Tensor, temperature: float, seed: int
 ) -> Tensor:
-    """The same as `SinglePositionMultiTokenCandidateGenerator` feeds it: argmax, and raw logits."""
+    """The same with inputs of `SinglePositionMultiTokenCandidateGenerator`: argmax, raw logits."""
     torch.manual_seed(seed)
     return _speculate(draft.argmax(dim=-1), draft, _scaled(target, temperature))
 
@@ -65,8 +65,8 @@ def vllm(
     *,
     use_block_verification: bool = False,
 ) -> Tensor:
-    """The kernels of vLLM's second model runner, each step a request with a seed of its own."""
-    # vLLM is imported where it is audited.
+    """The kernels of vLLM's second model runner; each step is a request with its own seed."""
+    # vLLM is imported only when it is audited.
     from vllm.v1.worker.gpu.sample.gumbel import apply_temperature, gumbel_sample  # noqa: PLC0415
     from vllm.v1.worker.gpu.spec_decode import rejection_sampler_utils  # noqa: PLC0415
 

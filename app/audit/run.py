@@ -1,6 +1,6 @@
-"""One audit: run the sampler, count what it emits, compare with the exact laws.
+"""One audit: runs the sampler, counts what it emits, compares the counts with the exact laws.
 
-What counts prove is told by bounds that hold for every number of draws. Agrawal, "Finite-sample
+Bounds that hold for every number of draws say what counts prove. Agrawal, "Finite-sample
 concentration of the multinomial in relative entropy", IEEE Transactions on Information Theory 66
 (2020): for n draws from a law of k outcomes and t > k - 1, n KL(counts / n, law) is at least t with
 probability at most (e t / (k - 1))^(k - 1) e^-t.
@@ -19,11 +19,11 @@ from ...core.checks import INTEGERS, check_integer, check_tensor
 from .mistakes import DRAFT_LOGITS, MISTAKES, RIGHT, TARGET_LOGITS, Floats, Mistake, laws
 
 MISSED = 0.01
-"""The largest probability that a deviation which is called detectable passes."""
+"""The largest probability that a deviation passes although it is called detectable."""
 
 
 def log_likelihood_ratio(counts: Floats, law: Floats) -> float:
-    """n KL(counts / n, law), [k] each; infinite where something came that cannot."""
+    """n KL(counts / n, law), [k] each; infinite if an impossible outcome was counted."""
     seen = counts > 0
     if (law[seen] == 0).any():
         return math.inf
@@ -32,19 +32,19 @@ def log_likelihood_ratio(counts: Floats, law: Floats) -> float:
 
 
 def largest_ratio(chance: float, num_outcomes: int) -> float:
-    """What the ratio reaches with at most this probability."""
+    """The value that the ratio reaches with at most this probability."""
     freedom, ratio = num_outcomes - 1, 10 * num_outcomes - math.log(chance)
-    # The bound solved for t; each round comes nearer, from above.
+    # Solves the bound for t; each round comes nearer, from above.
     for _ in range(100 if freedom else 0):
         ratio = freedom * (1 + math.log(ratio / freedom)) - math.log(chance)
     return ratio
 
 
 def detectable_variation(chance: float, num_outcomes: int, num_draws: int) -> float:
-    """A law this far from the right one, in total variation, reaches `largest_ratio`.
+    """The total variation from the right law at which a law reaches `largest_ratio`.
 
-    By Pinsker's inequality, and McDiarmid's for how far counts stray from their own law. What the
-    right law excludes counts as one outcome more.
+    By Pinsker's inequality, and McDiarmid's for how far counts stray from their own law. All
+    outcomes that the right law excludes count as one more.
     """
     noticed = math.sqrt(largest_ratio(chance, num_outcomes) / (2 * num_draws))
     strayed = math.sqrt(num_outcomes / num_draws) / 2
@@ -52,7 +52,7 @@ def detectable_variation(chance: float, num_outcomes: int, num_draws: int) -> fl
 
 
 Step = Callable[[Tensor, Tensor, float, int], Tensor]
-"""What is audited: (target_logits, draft_logits, temperature, seed) -> token ids.
+"""The audited function: (target_logits, draft_logits, temperature, seed) -> token ids.
 
 It draws a draft token from each row of `draft_logits` [num_steps, K, V] and verifies the draft with
 `target_logits` [num_steps, K + 1, V]; both are raw float32. It returns [num_steps, K + 1] integers:
@@ -60,7 +60,7 @@ each step's accepted tokens, one more, then -1. Steps are independent, and tempe
 """
 
 FALSE_ALARM = 1e-6
-"""The largest probability that a right sampler fails, in all that an audit looks at."""
+"""The largest probability that a correct sampler fails any comparison of an audit."""
 
 
 @frozen
@@ -70,8 +70,8 @@ class Finding:
     Attributes:
         view: which tokens were counted.
         ratio: n KL(counts / n, law), the log likelihood ratio.
-        limit: what it exceeds by chance with at most its share of `FALSE_ALARM`.
-        detectable: the total variation of a law that fails with probability 0.99 at least.
+        limit: chance exceeds it with at most its share of the probability `FALSE_ALARM`.
+        detectable: laws of this total variation fail with a probability of at least 0.99.
     """
 
     temperature: float
@@ -82,16 +82,16 @@ class Finding:
 
     @property
     def follows(self) -> bool:
-        """Whether the counts may have come from the law."""
+        """Whether the counts may come from the law."""
         return self.ratio < self.limit
 
 
 @frozen
 class Audit:
-    """What was found.
+    """The result of an audit.
 
     Attributes:
-        num_steps: how many were run at each temperature.
+        num_steps: how many steps were run at each temperature.
         findings: every comparison with the right law.
         mistakes: if one failed, the known mistakes that fit all counts, the likeliest first.
     """
@@ -102,7 +102,7 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """Whether everything may have come from the target's law."""
+        """Whether all counts may come from the target's law."""
         return all(finding.follows for finding in self.findings)
 
 
@@ -116,8 +116,8 @@ def audit(
     """Say whether a sampler follows the target's law, and if not, which known mistakes fit.
 
     Raises:
-        InvalidInputError: there is no step or no temperature, or what the sampler returns is not
-            what a step emits.
+        InvalidInputError: there is no step or no temperature, or the sampler returns something that
+            a step cannot emit.
     """
     check_integer("num_steps", num_steps, 1)
     check_integer("number of temperatures", len(temperatures), 1)
@@ -132,7 +132,7 @@ def audit(
 
 
 def _counts(step: Step, num_steps: int, temperature: float, seed: int) -> Floats:
-    """How often each sequence came, if the target's law goes on where steps end: [V, V, …]."""
+    """How often each sequence came; the target's law continues after a step's end: [V, V, …]."""
     target, draft = (
         torch.tensor(logits, dtype=torch.float32).repeat(num_steps, 1, 1)
         for logits in (TARGET_LOGITS, DRAFT_LOGITS)

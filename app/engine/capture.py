@@ -1,7 +1,7 @@
-"""Recording an action as CUDA graphs that share their memory.
+"""Records actions as CUDA graphs that share their memory.
 
-CUDA breaks a capture off if its thread destroys another graph meanwhile. An engine that nobody
-needs any more has graphs, so no garbage is collected during a capture.
+CUDA aborts a capture if its thread destroys another graph meanwhile. An engine that is garbage
+holds graphs, so no garbage is collected during a capture.
 """
 
 import gc
@@ -15,14 +15,14 @@ from attrs import define
 from torch import Tensor
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
-"""Runs an action once or more, and returns what repeats it."""
+"""Runs an action once or more, and returns a function that repeats it."""
 
 _capturing = Lock()
 
 
 @contextmanager
 def without_collecting() -> Iterator[None]:
-    """Collect no garbage meanwhile; one thread at a time."""
+    """Collect no garbage within; one thread at a time."""
     with _capturing:
         was_enabled = gc.isenabled()
         gc.disable()
@@ -39,7 +39,7 @@ class _CudaRecorder:
 
     Attributes:
         pool: the memory that graphs share.
-        newest: a graph that keeps the pool, which CUDA would give up with the last one.
+        newest: a graph that keeps the pool alive; CUDA frees a pool with its last graph.
     """
 
     pool: Any
@@ -50,12 +50,12 @@ class _CudaRecorder:
         stream.wait_stream(torch.cuda.current_stream())
         try:
             with torch.cuda.stream(stream):
-                # Compiles what is still to be compiled, which a capture could not.
+                # This run compiles kernels, which a capture could not.
                 action()
         finally:
-            # Also of an action that broke off: what it has launched may still write.
+            # Wait after an action that failed, too: kernels that it launched may still write.
             torch.cuda.current_stream().wait_stream(stream)
-        # Of use to `_recover`, which may find no memory.
+        # `_recover` may need this memory.
         spare = torch.zeros(1, device="cuda")
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream), without_collecting():
@@ -63,7 +63,7 @@ class _CudaRecorder:
             try:
                 self._capture(graph, action)
             except BaseException:
-                # A full device may have no memory for that either, and is told of first.
+                # A full device may lack memory for that, too; then report the first error.
                 with suppress(RuntimeError):
                     self._recover(spare)
                 raise
@@ -75,17 +75,17 @@ class _CudaRecorder:
         try:
             action()
         except BaseException:
-            # Its own error would hide the one that broke the capture off.
+            # Its own error would hide the one that ended the capture.
             with suppress(RuntimeError):
                 graph.capture_end()
             raise
         graph.capture_end()
 
     def _recover(self, spare: Tensor) -> None:
-        """Leave nothing behind of a capture that broke off.
+        """Clean up after a failed capture.
 
-        Its pool still counts as in use, and the random generator as being captured, until another
-        capture ends well.
+        CUDA regards its pool as in use, and torch its random generator as being captured, until
+        another capture succeeds.
         """
         self.pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
@@ -95,5 +95,5 @@ class _CudaRecorder:
 
 
 def cuda_recorder() -> Record:
-    """Captures CUDA graphs that share their memory, because they run one after the other."""
+    """A recorder of CUDA graphs that share their memory, because they run one after the other."""
     return _CudaRecorder(torch.cuda.graph_pool_handle())

@@ -1,4 +1,4 @@
-"""A recorded step: where it reads and writes, and how its tokens get to the host."""
+"""A recorded step: the tensors that it reads and writes, and its answer on the host."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -17,13 +17,13 @@ from ..token_masks import StepMasks, fill_masks
 from ..verdicts import pack, read_verdicts
 
 Answer = Callable[[], list[Verdict]]
-"""What a step decides, one for each row; calling it waits."""
+"""Returns a step's verdicts, one for each row; calling it waits."""
 
 
 def sent(tensor: Tensor) -> Callable[[], Tensor]:
-    """Send a tensor to the host; what is returned waits for it and gives it there.
+    """Copy a tensor to the host; the returned function waits for the copy and returns it.
 
-    It is as it will be once all has run that was launched; what comes later may write over it.
+    The copy holds the values after all work launched so far; later work may overwrite the tensor.
     """
     if not tensor.is_cuda:
         copied = tensor.clone()
@@ -40,17 +40,17 @@ def sent(tensor: Tensor) -> Callable[[], Tensor]:
 
 @define(eq=False)
 class CapturedStep:
-    """A recorded step, and where it reads and writes.
+    """A recorded step, and the tensors that it reads and writes.
 
     Attributes:
-        frontier: the requests, as the step finds them; it leaves them as the next one needs them. A
-            graph knows no more of the lengths of its sequences than a bound.
-        drafts: [num_spec_tokens, num_rows] int64, where drafts go that are made on the host.
-        masks: where the step finds masks; None if it has none.
+        frontier: the requests, which the step reads, and advances for the next one. A graph knows
+            only a bound of the lengths of its sequences.
+        drafts: [num_spec_tokens, num_rows] int64, the place for drafts that are made on the host.
+        masks: the place for masks; None if the step has none.
         packed: see `acceptor.app.verdicts.pack`.
         output: what was packed.
-        replays: run it: all at once, or with masks drafting, scoring and the rest.
-        loaded: tells the batch whose parameters are in the frontier, and does not hold it.
+        replays: the graphs: one for the whole step, or with masks drafting, scoring and the rest.
+        loaded: a weak reference to the batch whose parameters are in the frontier.
     """
 
     frontier: Frontier
@@ -64,7 +64,7 @@ class CapturedStep:
     draft_limits: list[int] = field(factory=list, init=False)
 
     def finish(self, output: VerifyOutput) -> None:
-        """The last of a step: leave its answer for the host, and the frontier of the next step."""
+        """End a step: pack its answer for the host, and advance the frontier."""
         self.output, self.packed = output, pack(self.draft, output)
         self.frontier.advance(output.token_ids, output.num_accepted)
 
@@ -78,7 +78,7 @@ class CapturedStep:
             draft()
             drafted = sent(self.draft.token_ids)
             score()
-            # Filled while the target computes.
+            # Masks are filled while the target computes.
             self.masks.load(self._filled(drafted()))
             verify()
         packed, output = sent(self.packed), self.output
@@ -93,19 +93,19 @@ class CapturedStep:
         return fill_masks(requests, drafted.tolist()[: len(requests)], num_bits)
 
     def leaves_all_for(self, draft_limits: Sequence[int]) -> bool:
-        """Whether it can run again with these limits before the host has read more than answers."""
+        """Whether it can run again with these limits before the host has read its whole output."""
         reads_more = self.output.logprobs is not None or self.output.total_variation is not None
         return self.draft_limits == list(draft_limits) and not reads_more
 
 
 def kind_of(params: Any) -> Hashable:
-    """What must be equal for one graph to serve both: shapes, and all that is on the host."""
-    # What is not in a tensor chose the kernels.
+    """A key, equal for parameters that one graph can serve: shapes, and all values on the host."""
+    # Values that are not in tensors choose the kernels.
     held = (one for _, one in leaves(params))
     return tuple((one.shape, one.dtype) if isinstance(one, Tensor) else one for one in held)
 
 
 def copy_params(to: Any, params: Any) -> None:
-    """Write parameters of the same kind over others; does not wait for the device."""
+    """Overwrite parameters with others of the same kind, without waiting for the device."""
     for (_, goal), (_, one) in zip(named_tensors(to), named_tensors(params), strict=True):
         goal.copy_(one, non_blocking=True)

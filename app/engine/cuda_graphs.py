@@ -1,7 +1,7 @@
 """The decode step as a CUDA graph: drafting, scoring and verifying are one launch.
 
-A graph has a fixed number of rows; those left over decode in a spare slot. Where the host fills
-masks once drafts are known, drafting, scoring and verifying are a graph each.
+A graph has a fixed number of rows; unused rows decode in a spare slot. If the host fills masks
+between drafting and verifying, drafting, scoring and verifying are a graph each.
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ from .out_of_memory import is_out_of_memory
 from .runner import EagerRunner, Gained, Runner
 
 MAX_GRAPHS = 128
-"""Each keeps some megabytes; the oldest gives way when requests of ever new kinds come."""
+"""Each keeps some megabytes; the oldest is dropped when more kinds of batches come."""
 
 _POWERS_UP_TO = 8
 _LEAST_BOUND = 256
@@ -33,14 +33,14 @@ _LEAST_BOUND = 256
 
 @define(eq=False)
 class GraphRunner:
-    """A `Runner` that records a step when a batch of its kind first comes, and then replays it.
+    """A `Runner` that records a step for the first batch of a kind, and replays it for the others.
 
     It begins steps ahead unless drafts or masks are made on the host.
 
     Attributes:
         record: captures a graph.
-        is_bounded: whether each graph is for sequences up to a power of two, and reads no further.
-        captured: what has been recorded, by the kind of batch.
+        is_bounded: whether each graph reads sequences only up to a length that is a power of two.
+        captured: the recorded steps by kind of batch.
     """
 
     step: DecodeStep
@@ -74,7 +74,7 @@ class GraphRunner:
         captured = self._captured_for(running, max(draft_limits))
         if gained is not None:
             self._load(captured, running, draft_limits, gained)
-        # Otherwise it finds what the step before left, and writes over all of that but its answer.
+        # Otherwise it continues from the last step, and overwrites all but that one's answer.
         elif captured is not self._last or not captured.leaves_all_for(draft_limits):
             return False
         self._begun.append(captured.launch())
@@ -82,7 +82,7 @@ class GraphRunner:
         return True
 
     def _params_of(self, running: Running) -> tuple[SamplingTensors, Hashable]:
-        """Parameters that fill up the rows, and their kind."""
+        """Parameters for all rows of the graph, and their kind."""
         if running not in self._params:
             params = running.stack(padded(len(running.states)))
             self._params[running] = params, kind_of(params)
@@ -100,7 +100,7 @@ class GraphRunner:
         return self.captured[kind]
 
     def _bound(self, running: Running) -> int:
-        """No sequence is longer when the step begins, though the one before it is still unread."""
+        """A bound of all sequences' lengths when the step begins, even with the last one unread."""
         longest = max(map(len, running.known.values())) + self.step.drafter.num_spec_tokens + 1
         return max(_LEAST_BOUND, 1 << (longest - 1).bit_length())
 
@@ -155,7 +155,7 @@ class GraphRunner:
         replays = list[Callable[[], None]]()
         for part in (draft, lambda: scored.append(score()), lambda: verify(scored[-1])):
             replays.append(self.record(part))
-            # A capture computes nothing, and the next part reads what this one leaves.
+            # A capture computes nothing, but the next part reads this one's results.
             replays[-1]()
         return replays
 
@@ -173,7 +173,7 @@ class GraphRunner:
         captured.draft_limits = list(draft_limits)
         num_rows = frontier.params.num_reqs
         rows = rows_of(running.known, draft_limits, gained, num_rows, idle_slot_id)
-        # Does not wait for the device.
+        # This does not wait for the device.
         frontier.rows.copy_(rows, non_blocking=True)
         if len(captured.drafts) and not self.step.drafter.on_device:
             draft = self.step.draft(Frontier.of(running.known, draft_limits, frontier.params))
@@ -182,21 +182,21 @@ class GraphRunner:
 
 
 def padded(num_reqs: int) -> int:
-    """How many rows a graph for so many requests has: few sizes, and little left over."""
+    """The number of rows of a graph for these requests: few sizes, and few unused rows."""
     if num_reqs <= _POWERS_UP_TO:
         return 1 << (num_reqs - 1).bit_length()
     return -(-num_reqs // _POWERS_UP_TO) * _POWERS_UP_TO
 
 
 def new_runner(step: DecodeStep, *, is_bounded: bool = False) -> Runner:
-    """What runs a step fastest where its target is; see `GraphRunner`."""
+    """The fastest runner on the target's device; see `GraphRunner`."""
     if step.target.device.type == "cuda":
         return GraphRunner(step, cuda_recorder(), is_bounded)
     return EagerRunner(step)
 
 
 def can_be_captured(model: LanguageModel[Any]) -> bool:
-    """Whether a forward waits for nothing, which recording one of a single token shows."""
+    """Whether a forward never waits for the device: tried by recording one of a single token."""
     if model.device.type != "cuda":
         return False
     place = torch.zeros((1, 1), dtype=torch.int64, device=model.device)

@@ -1,11 +1,11 @@
-"""The engine: requests enter and leave a running batch, and each gets what it would get alone.
+"""The engine: requests enter and leave a running batch, and each gets the tokens as if alone.
 
 A request's tokens depend on its prompt, its parameters and its seed; neighbours, slots and the
-order of arrival change when they come, not what they are. A request that is unfit or fails ends
+order of arrival change when tokens come, not what they are. A request that is invalid or fails ends
 with its error, and the others go on.
 
-Streams are async iterations over what requests gain. One task drives the steps in a worker thread
-as long as there is something to do.
+Streams are async iterators over requests' progress. One task drives the steps in a worker thread
+while there is work.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ PLAIN = SamplingParams()
 
 
 class RequestFields(TypedDict, total=False):
-    """Fields of `GenerationRequest` that may come beside a prompt."""
+    """Fields of `GenerationRequest` that may be given with a prompt."""
 
     max_tokens: int
     stop: tuple[str, ...]
@@ -75,10 +75,11 @@ class Engine:
     """Serves requests with one set of models; `Engine.of` and `acceptor.app.wiring` make one.
 
     `add_request` and `cancel` may be called from any thread and take effect in the next `step`.
-    Everything else belongs to one thread. Parameters and fields beside a whole request are ignored.
+    Everything else belongs to one thread. Parameters and fields given with a whole
+    `GenerationRequest` are ignored.
 
     Attributes:
-        loop: what a step does.
+        loop: the parts of a step.
     """
 
     loop: Loop
@@ -89,7 +90,7 @@ class Engine:
 
     @classmethod
     def of(cls, parts: Parts, limits: Limits) -> "Engine":
-        """An engine of these parts; the caches of all its slots are allocated here.
+        """Make an engine of these parts, and allocate the caches of all its slots.
 
         Raises:
             InvalidInputError: the limits do not fit the target.
@@ -112,7 +113,7 @@ class Engine:
 
     @property
     def memory_plan(self) -> MemoryPlan:
-        """What its memory is for, that which comes with the first requests included."""
+        """The uses of its memory, including memory that is allocated with the first requests."""
         memory = self.loop.decode_step
         return MemoryPlan.of(self.loop.parts, memory.num_slots, memory.max_len)
 
@@ -124,7 +125,7 @@ class Engine:
         on_progress: OnProgress = ignore,
         **fields: Unpack[RequestFields],
     ) -> int:
-        """Hand a request in; one that is unfit ends with an error in the next step.
+        """Add a request; an invalid one ends with an error in the next step.
 
         Returns:
             The id that its `Progress` carries as `request_index`.
@@ -160,30 +161,30 @@ class Engine:
         return request_id
 
     def cancel(self, request_id: int) -> None:
-        """End a request where it stands; one that has ended stays as it is.
+        """End a request at its present length; one that has ended stays as it is.
 
         Raises:
-            InvalidInputError: the id is no integer.
+            InvalidInputError: the id is not an integer.
         """
         check_integer("request_id", plain_number(request_id), 0)
         self.loop.cancelled_ids.append(request_id)
 
     def has_unfinished(self) -> bool:
-        """Whether another step has something to do or to report."""
+        """Whether another step has work to do or progress to report."""
         return self.loop.has_unfinished()
 
     def step(self) -> list[Progress]:
-        """Admit and retire requests, enter prompts, decode once; what each request gained.
+        """Admit and retire requests, enter prompts, decode once; returns each request's progress.
 
-        The target's device is the current one meanwhile, whatever thread this is.
+        The target's device is the current one during a step, in any thread.
 
         Raises:
-            InvalidInputError: a step is being taken, by another thread or around a listener.
+            InvalidInputError: another thread takes a step, or a listener calls this.
         """
         if not self._step_lock.acquire(blocking=False):
             raise InvalidInputError("step: expected one at a time, got one within another")
         try:
-            # Kernels, streams and events that name no device belong to the current one.
+            # Kernels, streams and events without a named device use the current one.
             with torch.inference_mode(), torch.accelerator.device_index(self.loop.device.index):
                 self.loop.admit_and_retire()
                 self.loop.enter_prompts()
@@ -193,7 +194,7 @@ class Engine:
             self._step_lock.release()
 
     def __iter__(self) -> Iterator[Progress]:
-        """Step until nothing is unfinished."""
+        """Step until all requests have ended."""
         while self.has_unfinished():
             yield from self.step()
 
@@ -215,15 +216,15 @@ class Engine:
     async def stream(
         self, prompt: Prompt, params: SamplingParams = PLAIN, **fields: Unpack[RequestFields]
     ) -> AsyncIterator[Progress]:
-        """What a request gains, step by step; leaving the iteration early cancels it.
+        """Yield a request's progress, step by step; leaving the iteration early cancels it.
 
-        Any number of streams of one event loop run at once. The steps run in a worker thread; call
-        neither `step` nor `generate` meanwhile. Whatever a step raises is raised here, too.
+        Any number of streams of one event loop run at once. The steps run in a worker thread; do
+        not call `step` or `generate` meanwhile. Whatever a step raises is raised here, too.
         """
         loop, queue = asyncio.get_running_loop(), Queue()
 
         def tell(progress: Progress) -> None:
-            # A step may find out later that a request was left, when its loop is closed.
+            # The event loop may be closed before a step learns that a request was left.
             if queue in self._queues:
                 loop.call_soon_threadsafe(queue.put_nowait, progress)
 
@@ -246,7 +247,7 @@ class Engine:
             self._driver.add_done_callback(self._forget)
 
     def _forget(self, driver: asyncio.Task[None]) -> None:
-        # One that was cancelled keeps the frames that it was in, and these the engine.
+        # A cancelled error holds its frames, and these hold the engine.
         if self._driver is driver:
             self._driver = None
 
@@ -254,7 +255,7 @@ class Engine:
         try:
             while self.has_unfinished():
                 await asyncio.to_thread(self.step)
-        except Exception as error:  # noqa: BLE001, those who wait must hear of it, whatever it is
+        except Exception as error:  # noqa: BLE001, all waiting streams must get it, whatever it is
             for queue in self._queues:
                 queue.put_nowait(error)
 

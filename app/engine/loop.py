@@ -1,6 +1,6 @@
-"""What an engine does in a step: admit and retire requests, enter prompts, decode, notify.
+"""The parts of an engine's step: admit and retire requests, enter prompts, decode, notify.
 
-A slot is never shared: a request that finds none free waits.
+A slot is never shared: a request waits until one is free.
 """
 
 import logging
@@ -32,12 +32,12 @@ class Loop:
     """The requests of an engine, and the parts of its step.
 
     Attributes:
-        decode_step: the same with the memory of the running requests.
-        prefill_tokens: how many tokens of prompts go between two decode steps.
-        arrivals, cancelled_ids: what has been handed in since the last step.
+        decode_step: the computation of a step, with the memory of running requests.
+        prefill_tokens: how many tokens of prompts are entered between two decode steps.
+        arrivals, cancelled_ids: requests added and cancelled since the last step.
         events: progress that has not been reported, and its listener.
-        prefill_seconds, decode_seconds: spent on prompts and on decode steps, by the clock.
-        has_begun: whether the device is a step ahead of what has been acted on.
+        prefill_seconds, decode_seconds: time spent on prompts and on decode steps.
+        has_begun: whether the device is one step ahead of the host.
     """
 
     parts: Parts
@@ -59,12 +59,12 @@ class Loop:
     _used_slots: set[int] = field(factory=set, init=False)
 
     def has_unfinished(self) -> bool:
-        """Whether there is something to do or to report."""
+        """Whether there is work to do or progress to report."""
         return bool(self.arrivals or self.schedule.states or self.events)
 
     def admit_and_retire(self) -> None:
-        """Queue what has arrived, end what is cancelled, and give free slots to what waits."""
-        # Counted first: what is cancelled by now has arrived before.
+        """Queue arrivals, end cancelled requests, and give free slots to waiting ones."""
+        # Cancellations are counted first: requests cancelled by now have already arrived.
         num_cancelled = len(self.cancelled_ids)
         while self.arrivals:
             self.schedule.add(self.arrivals.popleft())
@@ -87,43 +87,43 @@ class Loop:
             except RuntimeError as error:
                 self._give_up([state], error)
         if self.device.type == "cuda":
-            # So that the time is not taken for decoding's.
+            # So that this time does not count as decoding.
             torch.cuda.synchronize(self.device)
         self.prefill_seconds += self.clock() - began
 
     def decode(self) -> None:
-        """One step for every request whose prompt is entered.
+        """Run one step for every request whose prompt is entered.
 
-        Where the batch stays the same, the device begins the next one before the host has read this
-        one, or at least before it acts on it. A request that arrives then joins the one after that.
+        If the batch stays the same, the device begins the next step before the host has read this
+        one, or at least before it acts on it. A request that arrives then joins one step later.
         """
         began = self.clock()
         try:
             running = self._gather()
             if running.states:
                 self._step(running)
-        except BaseException as error:  # noqa: BLE001, all but one kind is raised again
+        except BaseException as error:  # noqa: BLE001, all kinds but one are raised again
             dispensable = self._dispensable()
-            # What has begun goes on from a step that is lost.
+            # A step that has begun would continue from the lost one.
             self._drop()
             if not is_out_of_memory(error):
-                # The step may have counted what it emitted.
+                # The lost step may have counted tokens that it emitted.
                 for state in self.schedule.admitted():
                     self.decode_step.count(state)
             self._give_up(dispensable, error)
         self.decode_seconds += self.clock() - began
 
     def _dispensable(self) -> list[RequestState]:
-        """Of a batch that finds no memory, those that end so that the others can go on."""
+        """The requests of a batch that must end when memory is too small, so that others go on."""
         batch = self._batch()
         if self.has_begun:
             batch = [one for one in batch if one in self._running.states]
         newest = max((state.index for state in batch), default=-1)
-        # The step may have counted tokens under penalties already, and would again.
+        # The step may have counted tokens for penalties; a retry would count them twice.
         return [one for one in batch if one.index == newest or one.request.params.has_penalties]
 
     def _give_up(self, states: Sequence[RequestState], error: BaseException) -> None:
-        """End these requests for want of memory; raise the error if it is another one."""
+        """End these requests if memory is too small; raise any other error again."""
         if not states or not is_out_of_memory(error):
             raise error
         remedy = "lower num_slots or max_len, or ask for less at once"
@@ -144,7 +144,7 @@ class Loop:
             self._drop()
 
     def _act_on(self, verdicts: Sequence[Verdict], now: float) -> bool:
-        """Act on a step; True if a request goes on and none failed, as one begun ahead assumes."""
+        """Act on a step; True if some request goes on and none failed, as a step ahead assumes."""
         is_useful = True
         self.parts.drafter.notice(verdicts)
         for state, verdict in zip(self._running.states, verdicts, strict=True):
@@ -156,8 +156,8 @@ class Loop:
     def _begin_ahead(self, running: Running, draft_limits: list[int]) -> bool:
         """Begin this step, unless it has begun, and the one after it.
 
-        That must be of the same requests, whatever this one emits. A request may still end with a
-        token that it emits; what it gets behind that is dropped.
+        Both steps must be of the same requests. A request may still end with a token that this step
+        emits; its tokens of the next step are then dropped.
         """
         most = [limit + 1 for limit in draft_limits]
         go_on = all(map(RequestState.goes_on_after, running.states, most))
@@ -192,9 +192,9 @@ class Loop:
         ]
 
     def notify(self) -> list[Progress]:
-        """Tell the listeners what each request gained since the last call, and return it.
+        """Report each request's progress since the last call to its listener, and return it all.
 
-        A listener that raises ends its own request, and nobody else's step.
+        A listener that raises cancels its own request only.
         """
         told = list[Progress]()
         while self.events:
@@ -204,7 +204,7 @@ class Loop:
                 on_progress(progress)
             except BaseException as error:
                 if ends_program(error):
-                    # The next call returns what this one does not.
+                    # Progress that this call does not return, the next one does.
                     self.events.extendleft((ignore, each) for each in reversed(told))
                     raise
                 number, said = progress.request_index, f"{type(error).__name__}: {one_line(error)}"
@@ -216,8 +216,8 @@ class Loop:
         slot_ids, memory = [state.slot_id for state in states], self.decode_step
         used = [slot_id for slot_id in slot_ids if slot_id in self._used_slots]
         if used:
-            # Behind its end, or in a rejected draft, the last sequence may have left NaN; attention
-            # multiplies what it masks by zero, and would pass it on.
+            # The slot's last sequence may have left NaN after its end or in a rejected draft.
+            # Attention multiplies masked positions by zero, so NaN there would spread.
             self.parts.target.clear(memory.target_cache, used)
             self.parts.drafter.clear(memory.draft_memory, used)
         self._used_slots.update(slot_ids)
@@ -228,14 +228,14 @@ class Loop:
                 self._give_up([state], error)
 
     def _enter_chunk(self, state: RequestState) -> int:
-        """A chunk begins and ends at the same places of a prompt, whatever else is in the step."""
+        """Enter a chunk; its ends in the prompt do not depend on what else is in the step."""
         start, num_tokens = state.num_entered, min(state.num_to_enter, CHUNK_LEN)
         self.decode_step.enter(state.slot_id, state.token_ids, start, start + num_tokens)
         state.num_entered += num_tokens
         return num_tokens
 
     def _batch(self) -> list[RequestState]:
-        """Whose prompts are entered, in the order of the slots: a CPU then copies none."""
+        """The requests whose prompts are entered, in the order of slots: a CPU then copies none."""
         entered = (state for state in self.schedule.admitted() if not state.num_to_enter)
         return sorted(entered, key=lambda state: state.slot_id)
 

@@ -1,4 +1,4 @@
-"""What an engine's memory is for, known before it is allocated."""
+"""The uses of an engine's memory, known before it is allocated."""
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
@@ -16,9 +16,9 @@ from .parts import Parts
 from .runner import EagerRunner
 
 GRAPH_BYTES = 8 * 2**20
-"""About, for each size of batch."""
+"""An estimate for each size of batch."""
 COUNT_BYTES = 5
-"""Of one token of one slot, see `TokenCounts`."""
+"""For one token of one slot, see `TokenCounts`."""
 
 
 @frozen(kw_only=True)
@@ -27,11 +27,11 @@ class MemoryPlan:
 
     Attributes:
         weights: of all models.
-        target_cache: of the target.
+        target_cache: the target's KV cache.
         draft_memory: the drafter's cache, and logits of drafts.
-        token_counts: with the first request that has penalties.
+        token_counts: allocated with the first request that has penalties.
         step: logits and workspace of the largest step.
-        graphs: with the first batch of each size, about; 0 on a CPU.
+        graphs: an estimate; allocated with the first batch of each size; 0 on a CPU.
     """
 
     weights: int
@@ -60,7 +60,7 @@ class MemoryPlan:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum."""
         return sum(asdict(self).values())
 
     def __str__(self) -> str:
@@ -79,14 +79,14 @@ def _step_bytes(parts: Parts, num_reqs: int) -> int:
         positions=torch.empty(num_reqs, dtype=torch.int64, device=meta),
         draft_logits=logits if num_tokens and parts.policy.uses_draft_probs else None,
     )
-    # A recipe that needs all that a sampler can need.
+    # A recipe that needs everything that a sampler can need.
     params = SamplingTensors.stack([SamplingParams(seed=0, top_p=0.5)] * num_reqs, meta)
     workspace = parts.sampler.verify_workspace_size(batch, params, parts.policy)
     return logits.nbytes + workspace
 
 
 class OnMeta(TorchFunctionMode):
-    """Tensors that are made for a device have a shape, but no memory."""
+    """Within it, tensors made for a device have a shape, but no memory."""
 
     def __torch_function__(
         self,
@@ -103,10 +103,10 @@ class OnMeta(TorchFunctionMode):
 
 
 def num_bytes(holder: object) -> int:
-    """Of all tensors that an object holds; views of the same memory count once."""
+    """The bytes of all tensors that an object holds; memory that several share counts once."""
     held = [leaf for _, leaf in leaves(holder)]
     modules = [leaf for leaf in held if isinstance(leaf, torch.nn.Module)]
     tensors = chain(held, *((*one.parameters(), *one.buffers()) for one in modules))
     storages = [one.untyped_storage() for one in tensors if isinstance(one, torch.Tensor)]
-    # Its only identity on meta.
+    # The only identity of storage on meta.
     return sum({one._cdata: one.nbytes() for one in storages}.values())  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""Turns a device's lack of memory into one typed line: what was asked, what is free, what to do."""
+"""Turns a lack of memory into a typed one-line error: what was asked, what is free, what to do."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _ASKED = re.compile(r"allocate (\d[\d.]* ?\w+)")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a device had no memory left: torch's own error, CUDA's, a library's, the CPU's."""
+    """Whether an error of torch, CUDA, a library or the CPU says that memory has run out."""
     return isinstance(error, torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
     )
@@ -22,7 +22,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def out_of_memory(
     error: BaseException, purpose: str, device: torch.device, remedy: str
 ) -> OutOfMemoryError:
-    """The typed error for one for which `is_out_of_memory` holds."""
+    """The typed error for an error for which `is_out_of_memory` holds."""
     asked = _ASKED.search(str(error))
     wanted, left = asked.group(1) if asked else "more memory", free_memory(device)
     return OutOfMemoryError(f"{purpose}: expected {wanted} on {device}, got {left}; {remedy}")
@@ -40,19 +40,19 @@ def told_when_out_of_memory(purpose: str, device: torch.device, remedy: str) -> 
 
 
 def free_memory(device: torch.device) -> str:
-    """What a device has left, in words."""
+    """A device's free memory, in words."""
     if device.type != "cuda":
         return "less"
     try:
         free, total = torch.cuda.mem_get_info(device)
     except RuntimeError:
-        # There is no room even for what asking takes.
+        # There is not even enough memory to ask.
         return "less than a CUDA context takes"
     return f"{in_words(free)} free of {in_words(total)}"
 
 
 def in_words(num_bytes: int) -> str:
-    """A size for people."""
+    """A size in words."""
     size = float(num_bytes)
     for unit in ("bytes", "KiB", "MiB"):
         if size < 1024:

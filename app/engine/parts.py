@@ -1,4 +1,4 @@
-"""What decodes, before the number of requests is known."""
+"""The parts that decode, before the number of requests is known."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,10 +12,10 @@ from .runner import Runner
 
 @frozen(eq=False, kw_only=True)
 class Parts(Models):
-    """Models, and what turns their tokens into text and back.
+    """Models, and functions that turn their tokens into text and back.
 
     Attributes:
-        new_detokenizer: makes what turns one output's tokens into text.
+        new_detokenizer: makes the detokenizer of one output.
         encode: turns a text into token ids; None without a tokenizer.
     """
 

@@ -1,4 +1,4 @@
-"""How the steps of a batch are run: the port, and a runner that starts every operation in turn.
+"""The port that runs a batch's steps, and a runner that starts every operation in turn.
 
 `acceptor.app.engine.cuda_graphs` replays the same step as a CUDA graph.
 """
@@ -15,51 +15,50 @@ from ..token_masks import fill_masks
 from ..verdicts import pack, read_verdicts
 
 Gained = Sequence[Sequence[int]] | None
-"""Tokens that requests will have when a step begins, beside those that they have. None where only
-the device knows, because the step before it has begun and has not been read; that one must be of
-the same batch and limits."""
+"""How many more tokens requests will have when a step begins. None if only the device knows: the
+previous step has begun and has not been read; it must have the same batch and limits."""
 
 
 class Runner(Protocol):
     """Runs steps, and may begin one before the host has acted on the last, or even read it.
 
-    A runner that begins none inherits the methods that would.
+    The default methods begin none.
     """
 
     @property
     def is_captured(self) -> bool:
-        """Whether a step has one draft length, and parts that cannot be told apart."""
+        """Whether steps have one draft length, and parts that cannot be timed separately."""
         return False
 
     def run(self, running: Running, draft_limits: Sequence[int]) -> list[Verdict]:
         """Draft, score and verify every request of a batch; the step may have begun already.
 
         Args:
-            running: the same as long as the batch is.
-            draft_limits: how many draft tokens are of use to each request.
+            running: the batch; the same object until the batch changes.
+            draft_limits: how many draft tokens are useful to each request.
 
         Returns:
             One verdict per request, in the order of the batch.
         """
 
     def begin(self, running: Running, draft_limits: Sequence[int], gained: Gained) -> bool:
-        """Begin a step that a later `run` will ask for; False if this runner cannot.
+        """Begin a step that a later `run` will finish; False if this runner cannot.
 
-        Steps are asked for in the order in which they began.
+        `run` is called for steps in the order in which they began.
         """
         return False
 
     def drop(self) -> None:
-        """Forget steps that have begun and have not been asked for."""
+        """Forget steps that have begun and have not been run."""
         return
 
 
 @frozen(eq=False)
 class EagerRunner(Runner):
-    """A `Runner` that begins nothing before it is asked.
+    """A `Runner` that begins no step ahead.
 
     Attributes:
-        step: what runs.
+        step: the step that it runs.
     """
 
     step: DecodeStep
@@ -68,7 +67,7 @@ class EagerRunner(Runner):
         """See `Runner.run`."""
         frontier = Frontier.of(running.known, draft_limits, running.params)
         draft = self.step.draft(frontier)
-        # Read first, so that masks are filled while the target computes.
+        # Drafts are read first, so that masks are filled while the target computes.
         drafted = draft.token_ids.tolist() if running.is_masked else None
         scores, masks = self.step.score(frontier, draft), None
         if drafted is not None:

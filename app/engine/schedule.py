@@ -1,7 +1,7 @@
-"""Which requests have a slot and which wait.
+"""Tracks which requests have a slot and which wait.
 
-Slots are all the memory there is: allocated once, given to the request that has waited longest,
-taken back when it ends.
+Slots hold all memory of requests: they are allocated once, given to the request that has waited
+longest, and taken back when it ends.
 """
 
 from collections import deque
@@ -14,19 +14,19 @@ from ...core.policies.parameters import derived, integer
 from ..request_state import RequestState
 
 MAX_SLOTS = 2**16
-"""Far beyond what a step can hold: a slip must not fill the memory."""
+"""Far beyond what a step can hold: a typing error must not fill the memory."""
 
 
 @frozen(kw_only=True)
 class Limits:
-    """How much memory requests may take, and how much of a step prompts may take.
+    """The limits of memory, and of prompts between two decode steps.
 
     Attributes:
-        num_slots: how many requests run at once; more wait.
-        max_len: how many tokens one of them may have, prompt and output together; None for the
+        num_slots: how many requests run at once; others wait.
+        max_len: how many tokens a request may have, prompt and output together; None for the
             target's context.
-        prefill_tokens: prompt tokens that go through the models between two decode steps, rounded
-            up to a request's chunk; running requests wait that long for their next token.
+        prefill_tokens: prompt tokens that are entered between two decode steps, rounded up to a
+            request's chunk; running requests wait that long for their next token.
 
     Raises:
         InvalidInputError: a number is out of its range.
@@ -42,7 +42,7 @@ class Schedule:
     """Requests from their arrival to their end.
 
     Attributes:
-        states: all that have not ended, by their id.
+        states: all requests that have not ended, by id.
     """
 
     num_slots: int
@@ -51,7 +51,7 @@ class Schedule:
     _free: list[int] = derived(lambda self: list(range(self.num_slots)))
 
     def add(self, state: RequestState) -> None:
-        """Queue it behind all others."""
+        """Queue a request behind all others."""
         self.states[state.index] = state
         self._waiting.append(state)
 
@@ -71,5 +71,5 @@ class Schedule:
             heappush(self._free, state.slot_id)
 
     def admitted(self) -> list[RequestState]:
-        """Those that have a slot, in the order of their arrival."""
+        """The requests that have a slot, in the order of their arrival."""
         return [state for state in self.states.values() if state.slot_id >= 0]

@@ -1,6 +1,6 @@
 """The steps of a batch: draft, score, process, verify, stop.
 
-They are `acceptor.app.decode`'s with two things between them that an engine's requests do not have:
+They are those of `acceptor.app.decode`, with two additions that an engine's requests do not have:
 logits processors, which see the ids before every position of a draft, and stopping criteria, which
 see every emitted token as if it were the last.
 """
@@ -27,16 +27,16 @@ from .texts import Row, Texts
 
 @define(eq=False, kw_only=True)
 class Loop:
-    """A batch on its way.
+    """A batch that is being decoded.
 
     Attributes:
         recipe: how logits become the law.
-        max_length: ends a row, padding included.
-        end_token_ids: end a row, too.
-        criteria: others that do, called with ids and scores.
-        streamer: told of the prompts, and of each place of the output once all rows have it or
-            have ended; None for nobody.
-        keeps: which of `Texts.kept` are wanted.
+        max_length: the most tokens of a row, padding included.
+        end_token_ids: tokens that end a row.
+        criteria: other criteria that end a row, called with ids and scores.
+        streamer: gets the prompts, and each place of the output once all rows have it or have
+            ended; may be None.
+        keeps: which of `Texts.kept` to keep.
     """
 
     step: DecodeStep
@@ -55,7 +55,7 @@ class Loop:
         """Decode every row to its end.
 
         Raises:
-            InvalidInputError: logits of a row are no logits.
+            InvalidInputError: the logits of a row are invalid.
         """
         self._tell(0)
         self._enter_prompts()
@@ -88,7 +88,7 @@ class Loop:
             shown = self._process(self.recipe.mapped, rows, draft, judged)
         masks = None
         if judged is not scores.logits and not self.step.policy.lossless:
-            # A policy that does not ask how likely a token is must not emit one that cannot come.
+            # A policy that ignores probabilities must not emit a token that processors exclude.
             masks = StepMasks.of_each_row(judged.flatten(0, 1) > -torch.inf)
         scored = evolve(scores, logits=judged)
         output = self.step.verify(frontier, draft, scored, self._counts, masks)
@@ -121,14 +121,14 @@ class Loop:
         return Frontier.of(known, limits, self._tensors)
 
     def _process(self, process: Any, rows: Sequence[Row], draft: Draft, logits: Tensor) -> Tensor:
-        """What processors make of logits [len(rows), num_tokens + 1, vocab_size].
+        """Apply processors to logits [len(rows), num_tokens + 1, vocab_size].
 
-        They are called with the whole batch, as some know its rows by number, once for every width
-        at which some row is scored; the scores of the others are zeros.
+        They are called with the whole batch, because some know its rows by number, once for every
+        width at which some row is scored; the scores of the other rows are zeros.
         """
         if not process:
             return logits
-        # A copy, which processors may write to.
+        # A copy, because processors may write to it.
         processed = logits.to(torch.float32, copy=True)
         lengths = (draft.token_ids >= 0).sum(1).tolist()
         widths = [(row.width, row.width + more) for row, more in zip(rows, lengths, strict=True)]

@@ -1,7 +1,7 @@
-"""From the logits processors of a call to `SamplingParams`, as far as those can say the same.
+"""Turns the logits processors of a call into `SamplingParams`, where these express the same.
 
-The end of the list, from a repetition penalty or a temperature on, is what the sampler does by
-itself. All before it runs as it is; so does everything if something else is last.
+The sampler takes over the end of the list, from a repetition penalty or a temperature on. All
+processors before that run unchanged; so do all of them if another kind is last.
 """
 
 import math
@@ -39,9 +39,9 @@ class LogitsRecipe:
     """How the logits of a call become the law that tokens follow.
 
     Attributes:
-        processors: run before verification, on every position of a draft.
-        mapped: what the sampler does instead of these.
-        params: without a seed.
+        processors: those that run before verification, on every position of a draft.
+        mapped: those that the sampler replaces.
+        params: sampling parameters without a seed.
     """
 
     processors: Any
@@ -52,11 +52,11 @@ class LogitsRecipe:
     def of(
         cls, processors: Sequence[Any], num_padding: Sequence[int], *, do_sample: bool
     ) -> "LogitsRecipe":
-        """Divide what `generate` prepared; num_padding are the pad tokens of each row.
+        """Divide the processors that `generate` prepared.
 
         Args:
             processors: as `generate` prepared them.
-            num_padding: of each row of the batch.
+            num_padding: how many pad tokens each row of the batch has.
             do_sample: whether tokens are drawn; else the temperature is 0.
 
         Raises:
@@ -67,7 +67,7 @@ class LogitsRecipe:
         greedy = {} if do_sample else {"temperature": 0.0}
         params = SamplingParams(**fields | greedy)
         if first and do_sample:
-            # Drafts that are drawn alike are accepted more often.
+            # Drafts that are drawn with the same recipe are accepted more often.
             recipe = {**_fields(processors), **fields}
             wanted = {name: recipe[name] for name in fields_dict(Recipe) if name in recipe}
             params = evolve(params, draft=Recipe(**wanted))
@@ -79,7 +79,7 @@ class LogitsRecipe:
 
 
 def _first_mapped(processors: Sequence[Any], num_padding: Sequence[int]) -> int:
-    """The place where the end of the list begins that is in the order of `SamplingParams`."""
+    """The index from which on the list is in the order of `SamplingParams`."""
     next_turn, seen = _LAST, set[type]()
     for place in reversed(range(len(processors))):
         one = processors[place]
@@ -97,7 +97,7 @@ def _says_the_same(processor: Any, num_padding: Sequence[int]) -> bool:
         if ignored is None:
             return not any(num_padding)
         return not isinstance(ignored, int) and ignored.tolist() == list(num_padding)
-    # Top-k has become what must be kept at least.
+    # Top-k has become the least number of tokens to keep.
     is_top_k = isinstance(processor, TopKLogitsWarper)
     kept = 1 if is_top_k else getattr(processor, "min_tokens_to_keep", 1)
     return kept == 1 and getattr(processor, "filter_value", -math.inf) == -math.inf

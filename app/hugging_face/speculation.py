@@ -1,4 +1,4 @@
-"""What `custom_generate` is given."""
+"""`Speculation`, the value to pass as `custom_generate`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ from .texts import Texts
 
 @dataclass
 class SpeculativeOutput(GenerateDecoderOnlyOutput):  # type: ignore[misc]  # is not typed
-    """What transformers returns, and of each row the statistics of its drafts.
+    """The output of transformers, with the statistics of each row's drafts.
 
     `scores` and `logits` are 0 where a row has ended.
     """
@@ -52,18 +52,18 @@ class Speculation:
 
     Attributes:
         draft: a causal language model of transformers that reads the target's token ids, or a
-            `Drafter`, which is given what follows; None looks drafts up in each row's own text.
+            `Drafter`, which gets the settings below; None looks drafts up in each row's own text.
         num_spec_tokens: tokens per draft; 0 for plain decoding.
         policy: decides which draft tokens survive.
         backend: verifies them; a name from `acceptor.backends.BACKENDS`.
         seed: row r draws with seed + r. None takes seeds from torch's global generator, which
             `torch.manual_seed` sets.
-        streamer: told of prompts and tokens as `generate` tells its own.
+        streamer: gets prompts and tokens as `generate` sends them to its own.
 
     Raises:
-        InvalidInputError: num_spec_tokens or seed is out of its range, draft is no drafter or
-            policy no policy.
-        UnavailableError: the backend is not there.
+        InvalidInputError: num_spec_tokens or seed is out of its range, or draft is not a drafter,
+            or policy not a policy.
+        UnavailableError: the backend is not available.
     """
 
     draft: PreTrainedModel | Drafter[Any] | None = None
@@ -90,17 +90,18 @@ class Speculation:
         generation_config: GenerationConfig,
         **model_kwargs: Any,
     ) -> Tensor | SpeculativeOutput:
-        """Continue a batch of prompts; `generate` calls this with what it has prepared.
+        """Continue a batch of prompts; `generate` calls this with its prepared arguments.
 
         Returns:
             [num_rows, width] int64, prompts and output, padded on the right; or a
             `SpeculativeOutput` if `return_dict_in_generate` is set.
 
         Raises:
-            UnavailableError: a field, a processor or an input asks for what is not served.
+            UnavailableError: a field, a processor or an input is not supported.
             InvalidInputError: an id is negative, padding is not on the left, the context is too
-                short, the draft is elsewhere, or a row's logits are no logits.
-            CheckpointError: the model or the draft is no causal language model in evaluation mode.
+                short, the draft is on another device, or a row's logits are invalid.
+            CheckpointError: the model or the draft is not a causal language model in evaluation
+                mode.
         """
         check_config(generation_config)
         check_processors(logits_processor)
@@ -155,7 +156,7 @@ class Speculation:
 
 
 def _vocabulary(target: LibraryModel, draft: LibraryModel | None) -> DraftVocabulary | None:
-    """Models of one family differ in how many ids no token has."""
+    """Map the draft's ids: models of one family differ in how many unused ids they have."""
     if draft is None:
         return None
     if draft.device != target.device:

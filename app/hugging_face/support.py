@@ -1,4 +1,4 @@
-"""What `generate` may be asked for: every field of a `GenerationConfig` is served or refused."""
+"""Checks a call of `generate`: every field of a `GenerationConfig` is supported or an error."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -52,7 +52,7 @@ SERVED = frozenset(
         "watermarking_config",
     }
 )
-"""Read here, or by transformers, which makes processors, criteria or rows of them."""
+"""Fields that are read here, or by transformers, which turns them into processors or criteria."""
 
 WITHOUT_EFFECT = frozenset(
     {
@@ -76,7 +76,7 @@ WITHOUT_EFFECT = frozenset(
         "use_cache",
     }
 )
-"""They choose no token: caches, speed, and details of ways to decode that are refused."""
+"""Fields that choose no token: caches, speed, and details of unsupported ways to decode."""
 
 REFUSED: Mapping[str, tuple[Any, ...]] = {
     "assistant_early_exit": (None,),
@@ -98,26 +98,26 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "token_healing": (None, False),
     "use_mtp": (None, False),
 }
-"""Field -> the values that ask for nothing that is not served."""
+"""Field -> the values that are supported."""
 
 STATEFUL = (SynthIDTextWatermarkLogitsProcessor, UnbatchedClassifierFreeGuidanceLogitsProcessor)
-"""Processors that must see every token once and in order, which drafts do not allow."""
+"""Processors that must see every token once and in order, which drafts make impossible."""
 
 INPUTS = frozenset(
     {"attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep"}
 )
-"""What `generate` hands on beside the ids."""
+"""What `generate` passes on with the ids."""
 
 
 def check_config(config: GenerationConfig) -> None:
-    """Refuse what is not served.
+    """Check that every field is supported.
 
     Raises:
-        UnavailableError: a field asks for it.
+        UnavailableError: a field is not.
     """
     known, served = vars(GenerationConfig()), SERVED | WITHOUT_EFFECT
     for name, value in vars(config).items():
-        # Entries that transformers does not know either change nothing there.
+        # Entries that transformers does not know change nothing there either.
         if name.startswith("_") or name in served or name not in known:
             continue
         neutral = REFUSED.get(name, (None,))
@@ -127,10 +127,10 @@ def check_config(config: GenerationConfig) -> None:
 
 
 def check_processors(processors: Iterable[Any]) -> None:
-    """Refuse processors whose answer depends on more than the ids and scores given to them.
+    """Check that no processor depends on more than the ids and scores given to it.
 
     Raises:
-        UnavailableError: one of those that transformers has is among them.
+        UnavailableError: one of transformers' processors does.
     """
     for processor in processors:
         if isinstance(processor, STATEFUL):
@@ -139,15 +139,15 @@ def check_processors(processors: Iterable[Any]) -> None:
 
 
 def check_inputs(inputs: Mapping[str, Any]) -> None:
-    """Refuse inputs of a model other than ids and their padding.
+    """Check that a model has no inputs other than ids and their padding.
 
     Raises:
-        UnavailableError: there are some, or a cache is handed on.
+        UnavailableError: it has others, or a filled cache is passed.
     """
     for name, value in inputs.items():
         if name not in INPUTS and value is not None:
             got = f"a {type(value).__name__}"
             raise unfit(name, "None with acceptor", got, UnavailableError)
-    # One of its own making is empty, and stays so.
+    # A cache that `generate` made itself is empty, and stays empty.
     if getattr(inputs.get("past_key_values"), "_is_user_defined", False):
         raise UnavailableError("past_key_values: expected None with acceptor, got a cache")

@@ -1,7 +1,7 @@
-"""A batch as transformers lays it out: left-padded prompts in one tensor, and what follows them.
+"""A batch in the layout of transformers: left-padded prompts in one tensor, and their outputs.
 
-Under speculation the rows grow unequally. What wants the ids of a step sees, length by length, a
-prefix of the whole batch, in which shorter rows end with padding.
+Under speculation the rows grow unequally. Readers of a step's ids see, length by length, a prefix
+of the whole batch, in which shorter rows end with padding.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ class Row:
 
     Attributes:
         index: its place in the batch, and its slot.
-        num_padding: how many pad tokens are before it.
+        num_padding: how many pad tokens precede it.
         token_ids: prompt and output.
     """
 
@@ -34,7 +34,7 @@ class Row:
 
     @property
     def width(self) -> int:
-        """Its length with the padding before it."""
+        """Its length, padding included."""
         return self.num_padding + len(self.token_ids)
 
 
@@ -43,11 +43,11 @@ class Texts:
     """The rows of a batch, on the host and in a tensor.
 
     Attributes:
-        prompt_width: of the prompts, with padding.
-        pad_token_id: stands where a row has no token.
+        prompt_width: the prompts' width, padding included.
+        pad_token_id: fills places without a token.
         token_ids: [num_rows, room] int64.
-        kept: "logits", raw, or "scores", processed, of each step [num_rows, vocab_size] float32; 0
-            for rows that have ended.
+        kept: "logits", raw, or "scores", processed, for each step [num_rows, vocab_size] float32;
+            0 for rows that have ended.
     """
 
     rows: Sequence[Row]
@@ -60,13 +60,13 @@ class Texts:
     def of(
         cls, input_ids: Tensor, attention_mask: Tensor | None, room: int, pad_token_id: int
     ) -> "Texts":
-        """Prompts [num_rows, prompt_width] int64, in a tensor that is `room` wide.
+        """Put prompts into a tensor that is `room` wide.
 
         Args:
             input_ids: [num_rows, prompt_width] int64.
-            attention_mask: of the same shape, zeros before each prompt; None for all ones.
-            room: how wide the tensor is.
-            pad_token_id: stands where a row has no token.
+            attention_mask: the same shape, zeros before each prompt; None for all ones.
+            room: the tensor's width.
+            pad_token_id: fills places without a token.
 
         Raises:
             InvalidInputError: there is no prompt, an id is negative, or padding is not on the left.
@@ -86,11 +86,11 @@ class Texts:
         return cls(rows, width, pad_token_id, token_ids)
 
     def check_positions(self, position_ids: Tensor | None) -> None:
-        """Raise `InvalidInputError` unless a prompt's tokens are at 0, 1, 2, …; None says so."""
+        """Raise `InvalidInputError` unless a prompt's tokens are at 0, 1, 2, …, as None means."""
         if position_ids is None:
             return
         padding = position_ids.new_tensor([[row.num_padding] for row in self.rows])
-        # Without padding `generate` makes one row for all.
+        # Without padding `generate` makes one row of positions for all.
         padding = padding if padding.any() else padding[:1]
         places = torch.arange(self.prompt_width, device=padding.device) - padding
         is_fit = position_ids.dim() == 2 and position_ids.shape[1] == self.prompt_width
@@ -100,12 +100,12 @@ class Texts:
 
     @property
     def unfinished(self) -> list[Row]:
-        """Rows that go on."""
+        """Rows that have not ended."""
         return [row for row in self.rows if not row.is_finished]
 
     @property
     def width(self) -> int:
-        """Of the longest row."""
+        """The longest row's width."""
         return max(row.width for row in self.rows)
 
     def prefix(self, width: int) -> Tensor:
@@ -113,7 +113,7 @@ class Texts:
         return self.token_ids[:, :width].contiguous()
 
     def keep(self, name: str, row: Row, scores: Tensor) -> None:
-        """Keep what a row's next tokens were drawn from, [num_tokens, vocab_size]."""
+        """Keep the logits or scores of a row's next tokens, [num_tokens, vocab_size]."""
         steps = self.kept[name]
         for step, one in enumerate(scores, row.width - self.prompt_width):
             if step == len(steps):
@@ -121,14 +121,14 @@ class Texts:
             steps[step][row.index] = one
 
     def write(self, rows: Sequence[Row], token_ids: Tensor) -> None:
-        """Put tokens behind rows that are not theirs yet; [len(rows), num_tokens], -1 for none."""
+        """Write drafts after rows without appending them: [len(rows), num_tokens], -1 for none."""
         ids = token_ids.masked_fill(token_ids == PADDING_TOKEN_ID, self.pad_token_id)
         index = torch.tensor([[row.index] for row in rows], device=ids.device)
         first = torch.tensor([[row.width] for row in rows], device=ids.device)
         self.token_ids[index, first + torch.arange(ids.shape[1], device=ids.device)] = ids
 
     def end(self, row: Row, width: int) -> None:
-        """Finish a row, and forget what it has behind a width."""
+        """End a row at a width, and drop its tokens after that."""
         del row.token_ids[width - row.num_padding :]
         for steps in self.kept.values():
             for step in steps[width - self.prompt_width :]:

@@ -1,4 +1,4 @@
-"""K of every request chosen anew in each step, from the fate of its own drafts.
+"""Chooses every request's K anew in each step, by how its own drafts were accepted.
 
 Drafting and scoring run as long as a step's longest draft; each further draft token of a request
 costs its verification. The choice maximises tokens per second. It depends on past steps and on
@@ -22,15 +22,15 @@ from .costs import Floats, StepCosts
 from .profile import AcceptanceProfile
 
 PRIOR_DRAFTS = 4.0
-"""How many drafts of its own a request needs to count as much as the profile."""
+"""With this many own drafts, a request's record weighs as much as the profile."""
 
 MEMORY = 0.97
-"""How much of a request's own record is left after a step: texts change, and a K of 0, under which
-nothing is learned, must not last for ever."""
+"""The share of a request's record that remains after a step: texts change, and a K of 0, from which
+nothing is learned, must not last forever."""
 
 Prices = tuple[Floats, float]
-"""Seconds of a step by the length of its longest draft, from 0 on, and on top for each draft token
-of each request."""
+"""Seconds of a step by the length of its longest draft, from 0 on; and the seconds that each draft
+token of a request adds."""
 
 
 @define(eq=False, kw_only=True)
@@ -38,7 +38,7 @@ class AdaptiveRunner(Runner):
     """A `Runner` that shortens drafts before another one runs the step.
 
     Attributes:
-        profile: how far drafts are accepted before anything is known of a request.
+        profile: how far drafts are accepted, before a request has its own record.
         max_spec_tokens: the largest K, above 0.
     """
 
@@ -57,7 +57,7 @@ class AdaptiveRunner(Runner):
         return verdicts
 
     def observe(self, state: RequestState, num_draft_tokens: int, num_accepted: int) -> None:
-        """Count a request's draft, and forget a little."""
+        """Count a request's draft; older ones lose some weight."""
         record = self._record(state)
         record *= MEMORY
         offered, accepted = record
@@ -65,14 +65,14 @@ class AdaptiveRunner(Runner):
         accepted[:num_accepted] += 1
 
     def choose(self, states: Sequence[RequestState], draft_limits: Sequence[int]) -> list[int]:
-        """For each request the K that promises the most tokens per second of this step."""
+        """For each request the K with the most expected tokens per second in this step."""
         (shared, token), num_reqs = self._prices_of(len(states)), len(states)
         reaches = np.cumprod(self._chances(states), axis=0)
         is_of_use = np.arange(self.max_spec_tokens)[:, None] < draft_limits
         # Most likely tokens first; a request's own are in order, since each needs those before it.
         offers = np.argsort(-reaches, axis=None, kind="stable")
         offers = offers[is_of_use.flat[offers]]
-        # Of drafts up to each length, the first so many offers that fit are taken, or none.
+        # For each longest length, take the best offers within it, or none.
         fits = offers // num_reqs < np.arange(self.max_spec_tokens + 1)[:, None]
         tokens = num_reqs + np.cumsum(fits * reaches.flat[offers], axis=1)
         seconds = shared[:, None] + token * np.cumsum(fits, axis=1)
@@ -83,10 +83,10 @@ class AdaptiveRunner(Runner):
         return lengths
 
     def _chances(self, states: Sequence[RequestState]) -> list[Floats]:
-        """Of each place in turn, given that all before it were accepted: [num_reqs] each.
+        """The chance of each place, given that all before it were accepted: [num_reqs] each.
 
-        What is seen at one place also moves what is believed of the next: a request that does
-        better than the profile where it was looked at is taken to do so further on.
+        The record of one place also changes the estimate of the next: a request that does better
+        than the profile at its counted places is assumed to do so at later ones.
         """
         offered, accepted = np.stack([*map(self._record, states)], axis=-1)
         lift, chances = np.ones(len(states)), list[Floats]()
@@ -98,7 +98,7 @@ class AdaptiveRunner(Runner):
         return chances
 
     def _prices(self, num_reqs: int) -> Prices:
-        """Taken apart from steps in which all drafts were of one length."""
+        """The two prices, separated from steps in which all drafts had one length."""
         longest, first = self.max_spec_tokens, int(self.max_spec_tokens > 1)
         few, all_of = (self.costs.times(num_reqs, k).verification for k in (first, longest))
         token = max(all_of - few, 0.0) / (num_reqs * (longest - first))
@@ -107,5 +107,5 @@ class AdaptiveRunner(Runner):
         return seconds - token * num_reqs * lengths, token
 
     def _record(self, state: RequestState) -> Floats:
-        """[2, K], how many drafts came to each place and were accepted there; the counts fade."""
+        """[2, K], how many drafts reached each place and were accepted there; the counts decay."""
         return self._records.setdefault(state, np.zeros((2, self.max_spec_tokens)))

@@ -1,4 +1,4 @@
-"""`acceptor tune`. What only a run needs is imported when it runs."""
+"""`acceptor tune`. Imports that only a run needs happen when it runs."""
 
 from typing import Any
 

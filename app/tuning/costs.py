@@ -1,8 +1,8 @@
 """What a decode step costs, by requests in it and tokens per draft.
 
-Costs are measured at some of both and interpolated elsewhere: straight lines in K from K = 1 on,
-where each draft token costs a forward of the draft and a row of everything else, and straight lines
-between the measured batch sizes, extrapolated beyond the outer two.
+Costs are measured at some values of both and interpolated elsewhere: linearly in K from K = 1 on,
+where each draft token costs a forward of the draft and a row of everything else, and linearly
+between the measured batch sizes, with extrapolation beyond the outer two.
 """
 
 from bisect import bisect_left
@@ -18,13 +18,13 @@ from ...core import InvalidInputError
 
 @frozen
 class StepTimes:
-    """Seconds of one step, by what they were spent on.
+    """The seconds of one step, part by part.
 
     Attributes:
         draft: drafting all K tokens.
         target: scoring them.
         verification: deciding.
-        graph: all of these, where they are captured as one and cannot be told apart.
+        graph: all of these, if they are captured as one graph and cannot be timed separately.
         host: everything else.
     """
 
@@ -36,7 +36,7 @@ class StepTimes:
 
     @property
     def total(self) -> float:
-        """All of the step."""
+        """The seconds of the whole step."""
         return float(sum(astuple(self)))
 
 
@@ -53,10 +53,10 @@ CostRow = tuple[float, ...]
 
 @frozen
 class StepCosts:
-    """Costs for any batch and any K; of one batch size alone, for that size.
+    """The costs for any batch and any K; if one batch size was measured, for that size alone.
 
     Attributes:
-        medians: key -> the median of each part over the steps measured.
+        medians: key -> the median of each part over the measured steps.
 
     Raises:
         InvalidInputError: nothing was measured.
@@ -70,10 +70,10 @@ class StepCosts:
 
     @classmethod
     def of(cls, samples: Iterable[tuple[Key, StepTimes]]) -> "StepCosts":
-        """The medians, which a step that was disturbed does not move.
+        """Take medians, which a single disturbed step does not move.
 
-        What was seen fewer than `MIN_STEPS` times, such as a K that no request has room for but at
-        its end, counts only where nothing else was seen.
+        A key with fewer than `MIN_STEPS` steps, such as a K that only the end of a request has,
+        counts only if there is no other.
         """
         grouped = defaultdict[Key, list[StepTimes]](list)
         for key, times in samples:
@@ -91,13 +91,13 @@ class StepCosts:
         return tuple((*key, *astuple(times)) for key, times in self.medians.items())
 
     def times(self, num_reqs: int, num_spec_tokens: int) -> StepTimes:
-        """What a step costs, part by part."""
+        """The cost of a step, part by part."""
         sizes = sorted({size for size, _ in self.medians})
         costs = [self._at(size, num_spec_tokens) for size in sizes]
         return StepTimes(*_on_line(num_reqs, sizes, costs).tolist())
 
     def seconds(self, num_reqs: int, num_spec_tokens: int) -> float:
-        """What a step costs."""
+        """The cost of a step in seconds."""
         return self.times(num_reqs, num_spec_tokens).total
 
     def _at(self, num_reqs: int, num_spec_tokens: int) -> Floats:
@@ -106,7 +106,7 @@ class StepCosts:
             k: np.array(astuple(v)) for (size, k), v in self.medians.items() if size == num_reqs
         }
         drafting = {length: cost for length, cost in known.items() if length}
-        # Nothing is drafted at K = 0, so it does not lie on the line of the others.
+        # Nothing is drafted at K = 0, so it is not on the line of the others.
         if len(drafting) < 2 or (num_spec_tokens == 0 and 0 in known):
             return known.get(num_spec_tokens, known[max(known)])
         line = np.polyfit([*drafting], [*drafting.values()], 1)
@@ -120,10 +120,10 @@ def _on_line(size: int, sizes: Sequence[int], costs: Sequence[Floats]) -> Floats
     high = min(max(bisect_left(sizes, size), 1), len(sizes) - 1)
     slope = (costs[high] - costs[high - 1]) / (sizes[high] - sizes[high - 1])
     if not sizes[0] <= size <= sizes[-1]:
-        # More requests do not cost less: a line that falls out there is noise.
+        # More requests do not cost less: a falling line is noise.
         slope = np.maximum(slope, 0.0)
     if size < sizes[0]:
-        # Nor does one cost less than its share of several.
+        # Nor does one request cost less than its share of several.
         slope = np.minimum(slope, costs[0] / sizes[0])
     near = high if size > sizes[high] else high - 1
     return costs[near] + slope * (size - sizes[near])

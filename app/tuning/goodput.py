@@ -1,7 +1,7 @@
 """Tokens per second that a policy, a K and a concurrency will give, from one measured run.
 
-Goodput counts emitted tokens only, so it falls when drafts cost more than they bring. The model
-assumes that as many requests are running as are allowed.
+Goodput counts emitted tokens only, so it falls when drafts cost more than they save. The model
+assumes that as many requests run as are allowed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,12 +15,12 @@ from .profile import AcceptanceProfile, steps_for
 
 @frozen(kw_only=True)
 class Goodput:
-    """One policy under one kind of load, as its measured run has shown it.
+    """The model of one policy under one kind of load, from its measured run.
 
     Attributes:
         profile: how far its drafts are accepted.
-        costs: of its steps, see `StepCosts.rows`.
-        prefill_seconds: of one prompt; nothing is decoded meanwhile.
+        costs: the costs of its steps, see `StepCosts.rows`.
+        prefill_seconds: the time of one prompt, during which nothing is decoded.
         output_len: tokens per request.
     """
 
@@ -44,7 +44,7 @@ class Goodput:
 
 @frozen(kw_only=True, order=True)
 class Prediction:
-    """What the model says of one choice; the better one is larger."""
+    """The prediction for one choice; a better one compares larger."""
 
     tokens_per_second: float
     policy: str
@@ -55,7 +55,7 @@ class Prediction:
 def predict(
     models: Mapping[str, Goodput], lengths: Iterable[int], concurrencies: Sequence[int]
 ) -> list[Prediction]:
-    """Of every policy, K and concurrency."""
+    """Predictions for every policy, K and concurrency."""
     return [
         Prediction(
             tokens_per_second=model.tokens_per_second(length, concurrency),
@@ -70,7 +70,7 @@ def predict(
 
 
 def recommend(predictions: Iterable[Prediction], concurrency: int) -> Prediction:
-    """The fastest choice at a concurrency; of equals the one with shorter drafts."""
+    """The fastest choice at a concurrency; among equals the one with the shorter drafts."""
     return max(
         (one for one in predictions if one.concurrency == concurrency),
         key=lambda one: (one.tokens_per_second, -one.num_spec_tokens),

@@ -1,4 +1,4 @@
-"""What `acceptor tune` does, once its flags are parsed; importing this imports everything."""
+"""Runs `acceptor tune`, once its flags are parsed; importing this imports everything."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ USUAL_POLICIES = ("probabilistic", "block")
 
 
 def run(options: Options) -> None:
-    """Measure, predict, print, and write what is asked for."""
+    """Measure, predict, print, and write the requested files."""
     make_room(options["json_file"], options["markdown_file"])
     check_drawable("--curve", options["curve"])
     tuner = make_tuner(options)
@@ -40,7 +40,7 @@ def run(options: Options) -> None:
 
 
 def make_tuner(options: Options) -> Tuner:
-    """Make what the options describe."""
+    """Make the tuner that the options describe."""
     plan = _plan(options)
     check_cpu_time(options)
     usual = () if options["synthetic_rates"] else USUAL_POLICIES
@@ -54,7 +54,7 @@ def make_tuner(options: Options) -> Tuner:
             "warm_up": 0,
         }
     )
-    # A rate alone means other chances for every K, and one profile could not describe them.
+    # A rate alone means different chances for every K, which one profile could not describe.
     policies = {
         name: make_policy(one, max(plan.lengths)) for name, one in bench.sweep.policies.items()
     }

@@ -1,6 +1,6 @@
-"""The measured run: the requests of a load at several concurrencies and several K.
+"""The measured run: serves the requests of a load at several concurrencies and several K.
 
-A runner in between times each step and records the fate of its drafts. It waits for the device.
+A runner in between times each step and records which drafts were accepted. It waits for the device.
 """
 
 from collections import defaultdict
@@ -32,25 +32,25 @@ from .profile import AcceptanceProfile
 Clock = Callable[[], float]
 
 PART_OF = {"draft": "draft", "score": "target", "verify": "verification", "follow": "draft"}
-"""What the seconds of each method of `DecodeStep` count to."""
+"""Method of `DecodeStep` -> the part that its seconds count for."""
 
 
 WARM_UP_STEPS = 4
-"""The first steps at a concurrency fill caches."""
+"""Steps to skip at each concurrency, because the first ones fill caches."""
 
 
 @frozen(kw_only=True)
 class Plan:
-    """What is measured.
+    """The plan of a measured run.
 
     Attributes:
-        lengths: each K; with 0 among them plain decoding is measured.
-        concurrencies: how many requests are under way.
-        predicted: concurrencies that are predicted beside those.
-        num_steps: per concurrency.
-        seed: of the draws.
-        cpu_time: count processor time, which other work on the machine hardly disturbs; of use only
-            where the models run on the CPU.
+        lengths: each K; 0 measures plain decoding.
+        concurrencies: how many requests run at once.
+        predicted: further concurrencies, which are only predicted.
+        num_steps: steps per concurrency.
+        seed: the seed of the draws.
+        cpu_time: count processor time, which other work on the machine hardly disturbs; useful only
+            if the models run on the CPU.
     """
 
     lengths: Sequence[int]
@@ -62,27 +62,27 @@ class Plan:
 
     @property
     def clock(self) -> Clock:
-        """Seconds so far."""
+        """The clock in seconds."""
         return process_time if self.cpu_time else perf_counter
 
     @property
     def total_steps(self) -> int:
-        """Of the whole run."""
+        """The steps of the whole run."""
         return self.num_steps * len(self.concurrencies)
 
 
 @define(eq=False)
 class Measurement(Runner):
-    """What one engine's measured run has shown so far; between the engine and its runner meanwhile.
+    """One engine's measurements so far; it stands between the engine and its runner.
 
-    Each step has a K that is drawn anew, so that one run shows what steps cost at several K, and
-    how far drafts are accepted. Where steps are captured they have one K, the engine's own.
+    Each step has a new random K, so that one run measures the cost of steps at several K, and how
+    far drafts are accepted. Captured steps have one K, the engine's own.
 
     Attributes:
         engine: made for the plan's largest concurrency and K.
-        samples: what steps cost that entered no prompt.
+        samples: the costs of steps that entered no prompt.
         drafts: (num_draft_tokens, num_accepted) of every draft of all steps.
-        records: of the requests that were served.
+        records: those of the requests that were served.
     """
 
     engine: Engine
@@ -105,7 +105,7 @@ class Measurement(Runner):
             self._runner = EagerRunner(cast(DecodeStep, SimpleNamespace(**timed)))
 
     def _timed(self, action: Callable[..., Any], *given: Any) -> Any:
-        """Do a part of a step, and count its seconds."""
+        """Run a part of a step, and count its seconds."""
         began = self._now()
         result = action(*given)
         self._seconds[PART_OF[action.__name__]] += self._now() - began
@@ -119,14 +119,14 @@ class Measurement(Runner):
 
     @property
     def prefill_seconds(self) -> float:
-        """Spent on prompts."""
+        """The seconds spent on prompts."""
         return self.engine.loop.prefill_seconds
 
     def take(
         self, arrivals: Sequence[TimedRequest], on_ended: OnEnded = lambda _: None
     ) -> "Measurement":
         """Run the plan, serving requests over and over."""
-        # Every prompt is entered once: on a GPU the first one of a length waits for what it needs.
+        # Every prompt is entered once before: on a GPU the first prompt of a length is slower.
         self.engine.generate([evolve(arrival.request, max_tokens=1) for arrival in arrivals])
         loop, num_steps = self.engine.loop, self.plan.num_steps
         loop.runner, loop.clock, loop.prefill_seconds = self, self.plan.clock, 0.0
@@ -142,7 +142,7 @@ class Measurement(Runner):
         return self
 
     def _take_step(self, *, counts: bool) -> set[int]:
-        """Take a step; the requests that ended."""
+        """Take a step; returns the requests that ended."""
         before, began = self.prefill_seconds, self.plan.clock()
         ended = [one.record for one in self.engine.step() if one.record is not None]
         seconds, seen, self._seen = self.plan.clock() - began, self._seen, None
@@ -165,7 +165,7 @@ class Measurement(Runner):
         return verdicts
 
     def begin(self, *given: Any) -> bool:
-        """See `Runner.begin`; what the host does meanwhile is measured as it is served."""
+        """See `Runner.begin`; the host's overlapping work is measured as in serving."""
         return self._runner.begin(*given)
 
     def drop(self) -> None:
@@ -174,7 +174,7 @@ class Measurement(Runner):
 
 
 def goodput_of(measured: Sequence[Measurement]) -> Goodput:
-    """The model that the measured runs of one policy give."""
+    """The model that follows from the measured runs of one policy."""
     records = [record for one in measured for record in one.records]
     return Goodput(
         profile=AcceptanceProfile.of(draft for one in measured for draft in one.drafts),

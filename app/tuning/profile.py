@@ -1,8 +1,8 @@
-"""How far drafts are accepted: one chance per place, and what follows from them.
+"""How far drafts are accepted: one chance per place, and what follows from it.
 
-A draft's places are accepted in order, so the chance of each given those before it describes drafts
-of any length. Under block verification, too, the share of drafts accepted through a place does not
-depend on what is drafted after it.
+A draft's places are accepted in order, so the chance of each, given those before it, describes
+drafts of any length. Under block verification, too, the share of drafts accepted through a place
+does not depend on the tokens drafted after it.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ class AcceptanceProfile:
 
     Attributes:
         conditional: for each place, the chance of its token given that all before it were accepted.
-            Places behind the last one have its chance.
+            Later places have the chance of the last one.
         num_offered: for each place, how many drafts the chance was counted over.
     """
 
@@ -42,7 +42,7 @@ class AcceptanceProfile:
         )
 
     def chance(self, place: int) -> float:
-        """Of the token at a place, the first being 0, given that all before it were accepted."""
+        """The chance of the token at a place, from 0 on, given that all before it were accepted."""
         return self.conditional[min(place, len(self.conditional) - 1)] if self.conditional else 0.0
 
     def through(self, num_spec_tokens: int) -> list[float]:
@@ -58,7 +58,7 @@ class AcceptanceProfile:
 def steps_for(profile: AcceptanceProfile, num_spec_tokens: int, output_len: int) -> float:
     """How many steps an output of this many tokens takes on average.
 
-    The last drafts of an output are shorter, because no more tokens are wanted.
+    The last drafts of an output are shorter, because fewer tokens are left.
     """
     laws = [profile.law_of_accepted(length) for length in range(num_spec_tokens + 1)]
     steps = [0.0]

@@ -15,10 +15,10 @@ class Check:
     """A prediction beside a run of the benchmark.
 
     Attributes:
-        prediction: what the model said.
-        measured: tokens per second of the run.
-        is_new_length: whether nothing was measured at this K before.
-        is_new_concurrency: whether nothing was measured at this concurrency before.
+        prediction: the model's.
+        measured: the run's tokens per second.
+        is_new_length: whether the model had no measurement at this K.
+        is_new_concurrency: whether the model had no measurement at this concurrency.
     """
 
     prediction: Prediction
@@ -28,30 +28,30 @@ class Check:
 
     @property
     def not_measured(self) -> str:
-        """What makes it more than a description of what it was made from; empty if nothing does."""
+        """Which of K and concurrency the model had no measurement of; empty for neither."""
         if self.is_new_length and self.is_new_concurrency:
             return "both"
         return "K" if self.is_new_length else "concurrency" if self.is_new_concurrency else ""
 
     @property
     def error(self) -> float:
-        """How much too high the prediction was, as a share of what was measured."""
+        """By what share of the measured speed the prediction was too high."""
         return self.prediction.tokens_per_second / self.measured - 1
 
 
 @frozen(kw_only=True)
 class TuneResults:
-    """All of it.
+    """All results of a run.
 
     Attributes:
-        date: of the day, in UTC.
+        date: the day, in UTC.
         machine: device and versions.
         models: names of target and draft.
-        load: whose requests were served.
-        cpu_time: whether all seconds are of processor time.
-        policies: name -> what its measured run has shown.
-        predictions: for every policy, K and concurrency.
-        checks: of some of them; empty unless asked for.
+        load: the load whose requests were served.
+        cpu_time: whether all seconds are processor time.
+        policies: name -> the model from its measured run.
+        predictions: those for every policy, K and concurrency.
+        checks: checks of some predictions; empty unless requested.
     """
 
     date: str
@@ -67,14 +67,14 @@ class TuneResults:
 
     @property
     def concurrencies(self) -> list[int]:
-        """Those that were predicted, rising."""
+        """The predicted concurrencies, ascending."""
         return sorted({one.concurrency for one in self.predictions})
 
 
 def read_results(path: Path) -> TuneResults:
-    """What `acceptor tune --json` wrote.
+    """Read what `acceptor tune --json` wrote.
 
     Raises:
-        ConfigError: the file cannot be read, or holds something else.
+        ConfigError: the file cannot be read, or is not such a record.
     """
     return read_record(path, TuneResults, "tune")

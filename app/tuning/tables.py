@@ -17,7 +17,7 @@ from .results import Check, TuneResults
 
 
 def print_results(console: Console, results: TuneResults) -> None:
-    """Print what was measured, what follows and what to choose."""
+    """Print the measurements, the predictions and the recommendation."""
     tables = {"drafts accepted through a position (%)": acceptance_table(results)}
     for policy in results.policies:
         tables[f"milliseconds of a step under {policy}"] = cost_table(results, policy)
@@ -36,7 +36,7 @@ def print_results(console: Console, results: TuneResults) -> None:
 
 
 def as_markdown(results: TuneResults) -> str:
-    """Where it was measured, what to choose, and predictions beside runs."""
+    """The machine, the recommendation, and predictions beside measured runs."""
     machine, load = results.machine, results.load
     about = (
         f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}, backend "
@@ -63,7 +63,7 @@ def acceptance_table(results: TuneResults) -> Table:
 def cost_table(results: TuneResults, policy: str) -> Table:
     """Milliseconds of a step, part by part."""
     costs = results.policies[policy].costs
-    # What was never measured apart has no column.
+    # A part that was never timed separately has no column.
     places = [place for place in range(len(PARTS)) if any(row[2 + place] for row in costs)]
     rows = []
     for num_reqs, length, *seconds in costs:
@@ -92,7 +92,7 @@ def prediction_table(results: TuneResults, concurrency: int) -> Table:
 
 
 def recommendation(results: TuneResults, concurrency: int) -> str:
-    """One sentence."""
+    """The recommendation in one sentence."""
     best = recommend(results.predictions, concurrency)
     choice = f"policy {best.policy}, K={best.num_spec_tokens}" if best.num_spec_tokens else PLAIN
     speed = f"{best.tokens_per_second:,.1f} {unit(results)}"
@@ -108,7 +108,7 @@ def recommendation(results: TuneResults, concurrency: int) -> str:
 
 
 def check_table(results: TuneResults) -> Table:
-    """Predictions beside runs: a row for each policy and K, a column for each concurrency."""
+    """Predictions beside measured runs: a row per policy and K, a column per concurrency."""
     cells: dict[tuple[str, str], Cell] = {}
     for check in results.checks:
         one = check.prediction
@@ -119,12 +119,12 @@ def check_table(results: TuneResults) -> Table:
 
 
 def check_title(results: TuneResults) -> str:
-    """What its cells hold."""
+    """What the cells of `check_table` hold."""
     return f"Predicted/measured {unit(results)} (error), * not measured before"
 
 
 def error_summary(checks: Sequence[Check]) -> str:
-    """Mean and worst, without their signs, apart for what was not measured before."""
+    """Mean and largest absolute error, separately for choices that were not measured before."""
     texts = []
     for name, is_new in (("", False), ("out of sample ", True)):
         sizes = [abs(check.error) for check in checks if bool(check.not_measured) is is_new]
@@ -134,7 +134,7 @@ def error_summary(checks: Sequence[Check]) -> str:
 
 
 def curve(results: TuneResults) -> Picture:
-    """One panel per concurrency, one line per policy; plain decoding is a level."""
+    """One panel per concurrency, one line per policy; plain decoding is a horizontal line."""
     panels = {f"{one} at a time": dict(_lines(results, one)) for one in results.concurrencies}
     tokens = unit(results).replace("tok/s", "tokens per second")
     return Picture(x_label="K, tokens per draft", y_label=f"output {tokens}", panels=panels)

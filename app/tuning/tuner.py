@@ -1,4 +1,4 @@
-"""From models and a load to predictions: measures every policy, predicts, and checks."""
+"""Measures every policy under a load, predicts, and checks predictions."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -16,13 +16,13 @@ from .measure import Measurement, Plan, goodput_of
 from .results import Check, TuneResults
 
 CHECK_ROUNDS = 6
-"""A check serves at least so many requests one after the other, so that its end, where some have
-ended and others not, does not count; and at least those of the load, so that chance does not."""
+"""A check serves at least this many requests per slot, so that its end, where slots are empty, does
+not matter; and at least those of the load, so that chance does not."""
 
 
 @frozen(eq=False, kw_only=True)
 class Tuner:
-    """Everything that is tuned.
+    """Runs the measurements, predictions and checks.
 
     Attributes:
         bench: the models, the policies and the load; one temperature and one backend.
@@ -32,12 +32,12 @@ class Tuner:
     plan: Plan
 
     def run(self, begin: Begin, *, check: bool) -> TuneResults:
-        """Measure and predict, and run what was predicted if asked to.
+        """Measure, predict and, if asked, check predictions by running them.
 
         Args:
-            begin: see `Begin`; steps are counted, and requests of checks.
-            check: whether to run every policy at every concurrency that is predicted, and there at
-                every K that was measured, and at one that was not.
+            begin: see `Begin`; it counts steps, and requests of checks.
+            check: whether to run every policy at every predicted concurrency, each at every
+                measured K and at one other.
 
         Raises:
             AcceptorError: a policy, backend or request does not fit.
@@ -73,7 +73,7 @@ class Tuner:
         )
 
     def _engines(self, policy: str) -> list[Engine]:
-        """One engine for every K, where steps are captured and so have one; else one for all."""
+        """One engine per K if steps are captured, and so have one K; else one engine for all."""
         lengths = sorted(self.plan.lengths, reverse=True)
         longest = self.bench.engine(self._setting(policy, lengths[0]))
         if not longest.loop.runner.is_captured:
@@ -82,7 +82,7 @@ class Tuner:
 
     def _checks(self, predictions: Sequence[Prediction], begin: Begin) -> Iterator[Check]:
         others = sorted({*range(1, max(self.plan.lengths))} - {*self.plan.lengths})
-        # Of all K that were not measured, the middle one.
+        # The middle one of all K that were not measured.
         lengths = {*self.plan.lengths, *others[len(others) // 2 :][:1]}
         for prediction in predictions:
             if prediction.num_spec_tokens in lengths:

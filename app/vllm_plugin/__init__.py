@@ -1,8 +1,8 @@
-"""Rejection sampling in vLLM by acceptor: a plug-in of its group `vllm.general_plugins`.
+"""Rejection sampling in vLLM by acceptor: a plug-in of the group `vllm.general_plugins`.
 
-vLLM calls `register` in each of its processes. Where an engine's `additional_config` names
-acceptor, its rejection sampler is acceptor's (`rejection_sampler`), and parameters that vLLM
-refuses beside drafts pass (`registration`). Importing this package does not import vLLM.
+vLLM calls `register` in each of its processes. If an engine's `additional_config` names acceptor,
+the engine uses acceptor's rejection sampler (`rejection_sampler`), and accepts parameters that vLLM
+refuses with drafts (`registration`). Importing this package does not import vLLM.
 """
 
 from .registration import register

@@ -1,6 +1,6 @@
-"""Where acceptor enters vLLM: settings, its rejection sampler, the check of requests' parameters.
+"""Hooks acceptor into vLLM: settings, the rejection sampler, the check of requests' parameters.
 
-What an engine's `additional_config` says under `acceptor` is a table, or the TOML file of one.
+The entry `acceptor` of an engine's `additional_config` is a table, or the name of a TOML file.
 """
 
 import logging
@@ -27,7 +27,7 @@ class PluginSettings:
     """How acceptor verifies in an engine.
 
     Attributes:
-        policy: None for what vLLM's own `rejection_sample_method` names.
+        policy: None for the one that vLLM's own `rejection_sample_method` names.
     """
 
     backend: str = "triton"
@@ -37,7 +37,7 @@ class PluginSettings:
         """The policy, for a vLLM `SpeculativeConfig`.
 
         Raises:
-            ConfigError: vLLM's method has no counterpart here, or coupled drafts are not drawn.
+            ConfigError: vLLM's method has no counterpart here, or drafts cannot be coupled.
             InvalidInputError: the policy's settings do not fit the number of draft tokens.
         """
         if self.policy is not None:
@@ -57,11 +57,11 @@ class PluginSettings:
 
 
 def plugin_settings(additional_config: object) -> PluginSettings | None:
-    """The settings; None where an engine does not name acceptor.
+    """The settings; None if an engine does not name acceptor.
 
     Raises:
-        ConfigError: a setting is unknown, of the wrong type or out of its range, or the file that
-            is named cannot be read.
+        ConfigError: a setting is unknown, of the wrong type or out of its range, or the named file
+            cannot be read.
     """
     if not isinstance(additional_config, Mapping) or additional_config.get(KEY) is None:
         return None
@@ -81,9 +81,9 @@ CHECK, MARK = "_validate_spec_decode", "verified_by_acceptor"
 
 
 def register() -> None:
-    """Offer acceptor to the engines of this process; called by vLLM.
+    """Offer acceptor to the engines of this process; vLLM calls this.
 
-    A vLLM of another minor release is left as it is, and a line of the log says so.
+    vLLM of another minor release is left unchanged, and a line in the log says so.
     """
     found = version("vllm")
     release = tuple(int(part) for part in found.split(".")[:2])
@@ -107,7 +107,7 @@ def _offer_sampler() -> None:
 
 
 def _let_parameters_pass() -> None:
-    """Serve min-p and logit biases beside drafts, which vLLM refuses when a request comes in."""
+    """Allow min-p and logit biases with drafts, which vLLM refuses when a request comes in."""
     processor = import_module("vllm.v1.engine.input_processor").InputProcessor
     params = import_module("vllm.sampling_params").SamplingParams
     if hasattr(params, MARK):

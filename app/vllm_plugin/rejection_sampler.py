@@ -1,4 +1,4 @@
-"""vLLM's rejection sampler with acceptor's verification and coupled drafting inside."""
+"""vLLM's rejection sampler, with acceptor's verification and coupled drafting inside."""
 
 import sys
 from collections.abc import Callable
@@ -32,9 +32,9 @@ Slots = np.ndarray[Any, Any]
 
 
 class Parameters:
-    """What vLLM's `SamplingStates` hold, each parameter [max_num_reqs] on the host and the device.
+    """Parameters from vLLM's `SamplingStates`, each [max_num_reqs] on the host and the device.
 
-    Drafts of vLLM are drawn at the temperature alone. Constants are made when first used: what an
+    vLLM draws drafts with the temperature alone. Constants are made when first used: memory that an
     engine allocates with its weights is lost when it sleeps at level 2.
     """
 
@@ -67,7 +67,7 @@ class Parameters:
         )
 
     def of(self, slot_ids: Tensor, slots: Slots) -> SamplingTensors:
-        """For verifying requests of these slots, [num_reqs] int32 and the same on the host."""
+        """The parameters to verify these slots with, [num_reqs] int32, also given on the host."""
         states = self.states
         greedy = states.temperature.np[slots] == 0
         draft = evolve(
@@ -89,7 +89,7 @@ class Parameters:
         return evolve(self.neutral, seeds=seeds, target=target, draft=draft, slot_ids=slot_ids)
 
     def of_drafts(self, temperature: Tensor, seeds: Tensor, slot_ids: Tensor) -> SamplingTensors:
-        """For drawing drafts, with the tensors that a speculator keeps of its own."""
+        """The parameters to draw drafts with, from a speculator's own tensors."""
         recipe = evolve(self.neutral.draft, temperature=temperature)
         return evolve(self.neutral, seeds=seeds, target=recipe, draft=recipe, slot_ids=slot_ids)
 
@@ -99,10 +99,10 @@ AddRequest = Callable[[int, Any], bool]
 
 
 class Processing:
-    """Biases, penalties, bad words, custom processors and budgets, for requests that have some.
+    """Applies biases, penalties, bad words, custom processors and budgets, where requests have any.
 
-    vLLM copies logits to float32 for every request that is not at its defaults. Temperature and
-    filters are read by acceptor itself, so that only what remains needs the copy.
+    vLLM copies logits to float32 for every request that is not at its defaults. Acceptor applies
+    temperature and filters itself, so only the other parameters need the copy.
     """
 
     def __init__(self, sampler: Any) -> None:
@@ -114,7 +114,7 @@ class Processing:
             state.add_request = self._watching(state.add_request)
 
     def adjusted(self, logits: Tensor, context: Any) -> Tensor:
-        """Logits [num_logits, vocab_size] as temperature and filters find them."""
+        """Logits [num_logits, vocab_size] before temperature and filters."""
         if not self.asked[context.idx_mapping_np].any():
             return logits
         adjusted = logits.to(torch.float32, copy=True)
@@ -124,7 +124,7 @@ class Processing:
         return adjusted
 
     def finished(self, adjusted: Tensor, context: Any) -> Tensor:
-        """Logits after temperature and filters, if vLLM reports something of them."""
+        """Logits after temperature and filters, if vLLM reports anything about them."""
         sampler, slots = self.sampler, context.idx_mapping_np
         states, rows = sampler.sampling_states, context.expanded_idx_mapping
         reports = sampler.logprobs_mode in PROCESSED_LOGPROBS_MODES
@@ -154,10 +154,10 @@ class Processing:
 
 
 def sampler_factory(own: Callable[..., Any]) -> Callable[..., Any]:
-    """What makes the rejection sampler of an engine: acceptor's where its config names acceptor."""
+    """A factory of an engine's rejection sampler: acceptor's if its config names acceptor."""
 
     def make(*args: Any, **options: Any) -> Any:
-        # An engine before this one may have coupled its drafts.
+        # An earlier engine may have coupled its drafts.
         _draw_with(gumbel_sample)
         settings = plugin_settings(get_current_vllm_config().additional_config)
         if settings is None:
@@ -169,7 +169,7 @@ def sampler_factory(own: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class AcceptorSampler(RejectionSampler):  # type: ignore[misc]  # vLLM is not there for the checker
-    """Chunks, logprobs and outputs are vLLM's; the law is a policy's, from logits as they come.
+    """Chunks, logprobs and outputs are vLLM's; the law is the policy's, on unchanged logits.
 
     Raises:
         ConfigError: the settings do not fit the engine's speculation.
@@ -238,13 +238,13 @@ class AcceptorSampler(RejectionSampler):  # type: ignore[misc]  # vLLM is not th
 
 SPECULATORS = "vllm.v1.worker.gpu.spec_decode"
 DRAWING = (f"{SPECULATORS}.speculator", f"{SPECULATORS}.dspark.speculator")
-"""The modules that draw drafts with `gumbel_sample`; an engine has imported those that it uses."""
+"""The modules that draw drafts with `gumbel_sample`; an engine has imported those it uses."""
 
 
 def draw_drafts_with(sampler: Sampler, parameters: Parameters) -> None:
-    """Let this process's speculators draw with a sampler; verification then needs no draft logits.
+    """Make this process's speculators draw with a sampler; verification then needs no draft logits.
 
-    The draw is captured in the speculators' CUDA graphs.
+    The speculators' CUDA graphs capture the draw.
     """
 
     def draw(
@@ -261,7 +261,7 @@ def draw_drafts_with(sampler: Sampler, parameters: Parameters) -> None:
         # Graphs are padded with requests of slot -1.
         slot_ids = idx_mapping.clamp(min=0)
         output = sampler.sample(batch, parameters.of_drafts(temperature, seeds, slot_ids))
-        # The draft model reads the token next, of padding and of broken logits, too.
+        # The draft model reads the token next, even that of padding or of invalid logits.
         return output.token_ids.clamp_(min=0)
 
     _draw_with(draw)

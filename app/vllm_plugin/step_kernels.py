@@ -46,20 +46,20 @@ def read_step(
     *,
     lossless: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Draft ids [num_reqs, K], -1 behind a draft, and the position that each first row decides.
+    """Draft ids [num_reqs, K], -1 after a draft, and the position that each first row decides.
 
-    vLLM hides what was drafted from the first token on that a grammar forbids. A lossless law is
-    one of all that was drawn, and never accepts that token, whose logit is -inf; a lossy policy
-    might accept it, and is not told.
+    vLLM hides draft tokens from the first one on that a grammar forbids. A lossless policy must see
+    all that were drawn, and never accepts that token, whose logit is -inf. A lossy policy might
+    accept it, so it does not see it.
 
     Args:
         logits: [num_logits, vocab_size], rows grouped by request.
         cu_num_logits: [num_reqs + 1], where each request's rows begin.
         pos: [num_logits], the position of the token before each row.
         drafted: [num_logits], that token.
-        valid: the same, -1 where it must not be accepted.
+        valid: that token, or -1 if it must not be accepted.
         num_spec_tokens: K.
-        lossless: whether the policy is.
+        lossless: whether the policy is lossless.
     """
     num_reqs = len(cu_num_logits) - 1
     draft_ids = drafted.new_empty((num_reqs, num_spec_tokens))
@@ -95,7 +95,7 @@ def _finish_kernel(
 def finish_step(token_ids: Tensor, num_accepted: Tensor) -> Tensor:
     """Numbers of emitted tokens [num_reqs]; -1 in token_ids [num_reqs, K + 1] becomes 0, in place.
 
-    So a request whose logits are broken goes on with a token that any model can read.
+    So a request with invalid logits goes on with a token that any model can read.
     """
     (num_reqs, num_rows), num_sampled = token_ids.shape, torch.empty_like(num_accepted)
     _finish_kernel[(num_reqs,)](
