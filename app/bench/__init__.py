@@ -1,11 +1,10 @@
-"""`acceptor bench`: serves requests through the engine and says how fast, and how drafts fared.
+"""`acceptor bench`: serves requests through the engine and measures speed and acceptance.
 
-`command` and `options` hold the flags, `main` turns them into a `run.Bench`. A run has a `pair` of
-models, perhaps one of the `public_pairs` in its `shapes`, a `sweep` of settings and one load;
-`requests` makes requests of `prompts` and puts them to an engine while `progress` shows how far it
-is. `figures` computes, from what the engine recorded, counts, throughput and `latency`, and
-`results` holds them. `rows` says what the rows of tables are; `tables`, `comparison` and `markdown`
-show them, `plots` draws them. `table`, `files` and `picture` write every table, file and picture,
-those of `acceptor tune` and of `acceptor bench kernels`, too, whose rooms are `acceptor.app.tuning`
-and `kernels` here.
+`command` and `options` hold the flags, and `main` turns them into a `run.Bench`. A run has a `pair`
+of models (perhaps one of the `public_pairs` with its `shapes`), a `sweep` of settings and one load;
+`requests` makes requests from `prompts` and serves them, while `progress` shows a bar. `figures`
+computes counts, throughput and `latency` from the engine's records, and `results` holds them.
+`rows` defines the rows of tables; `tables`, `comparison` and `markdown` show them, and `plots`
+draws them. `table`, `files` and `picture` write every table, file and picture, including those of
+`acceptor tune` (in `acceptor.app.tuning`) and of `acceptor bench kernels` (in `kernels` here).
 """

@@ -1,6 +1,6 @@
 """`acceptor bench`, and its subcommand `acceptor bench kernels`.
 
-What only a run needs is imported when it runs, so that help appears at once.
+Imports that only a run needs happen when it runs, so help appears at once.
 """
 
 from typing import Any

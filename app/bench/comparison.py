@@ -1,4 +1,4 @@
-"""A benchmark beside an earlier one, setting by setting."""
+"""Compares a benchmark with an earlier one, setting by setting."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from .tables import table_name, titled_rows
 def print_comparison(
     console: Console, now: BenchResults, before: BenchResults, *, cpu_time: bool = False
 ) -> None:
-    """Print every setting that both have measured, and what else is different."""
+    """Print every setting that both have measured, and other differences."""
     console.print(Text(f"\ncompared with {before.date}", style="bold"))
     for difference in differences(now, before):
         console.print(f"  not the same: {difference}")
@@ -32,7 +32,7 @@ def print_comparison(
 
 
 def differences(now: BenchResults, before: BenchResults) -> Iterator[str]:
-    """Why figures may differ beside the program: load, sampling, models, machine."""
+    """Reasons other than the program why figures may differ: load, sampling, models, machine."""
     for mine, theirs in (
         (asdict(now.load), asdict(before.load)),
         (now.sampling, before.sampling),

@@ -15,7 +15,7 @@ from ..request import RequestRecord
 from .latency import SUCCESS, Distribution, latencies_of
 
 WINDOW_SECONDS = 1.0
-"""What the peak is measured over; the whole run where that is shorter."""
+"""The window of the peak in seconds; the whole run if that is shorter."""
 
 
 def duration_of(records: Sequence[RequestRecord]) -> float:
@@ -38,24 +38,24 @@ def peak_output_throughput(records: Sequence[RequestRecord]) -> float:
 
 
 def peak_concurrency(records: Sequence[RequestRecord]) -> int:
-    """How many requests were under way at once, at most."""
+    """The most requests that ran at once."""
     changes = [(one.arrival_time, 1) for one in records]
-    # At the same moment an end comes before an arrival.
+    # If they happen at the same moment, an end comes before an arrival.
     changes += [(one.finish_time, -1) for one in records]
     return int(max(np.cumsum([change for _, change in sorted(changes)]), default=0))
 
 
 @frozen(kw_only=True)
 class Acceptance:
-    """What became of the drafts.
+    """The outcome of the drafts.
 
     Attributes:
         num_drafts: steps that verified a draft of at least one token.
         num_draft_tokens: tokens in them.
         num_accepted_tokens: of those, the emitted ones.
-        num_recovered_tokens: emitted where a draft's first rejected token stood.
-        num_bonus_tokens: emitted behind a draft that was accepted completely.
-        num_plain_tokens: emitted without a draft.
+        num_recovered_tokens: tokens emitted in place of a draft's first rejected one.
+        num_bonus_tokens: tokens emitted after a draft that was accepted completely.
+        num_plain_tokens: tokens emitted without a draft.
         acceptance_rate: accepted over drafted tokens.
         acceptance_length: 1 + accepted tokens per draft.
         acceptance_rate_per_pos: the share of drafts accepted through each place.
@@ -78,10 +78,10 @@ class Acceptance:
 
     @classmethod
     def of(cls, records: Iterable[RequestRecord]) -> "Acceptance":
-        """Over all steps of these requests, failed ones included."""
+        """Count over all steps of these requests, failed ones included."""
         statistics, finals = AcceptanceStatistics(), Counter[str]()
         for record in records:
-            # Only a last step, one that failed, can have emitted nothing.
+            # Only a last step that failed can have emitted nothing.
             steps = zip_longest(record.token_times, record.acceptance, fillvalue=(0, 0))
             for (_, num_tokens), (num_drafted, num_accepted) in steps:
                 statistics.observe(num_drafted, num_accepted)
@@ -102,25 +102,25 @@ class Acceptance:
 
 @frozen(kw_only=True)
 class Figures:
-    """All of a run.
+    """All figures of a run.
 
     Attributes:
-        num_successful: requests that ended as they should.
+        num_successful: requests that ended without an error.
         num_failed: requests that ended with an error, or were cancelled.
         duration: seconds from the first arrival to the last end.
-        cpu_seconds: processor time of this process meanwhile, of all its threads; 0 if not taken.
-        num_input_tokens: of all prompts.
-        num_output_tokens: emitted, by failed requests too.
+        cpu_seconds: processor time of all threads of this process; 0 if not measured.
+        num_input_tokens: tokens of all prompts.
+        num_output_tokens: tokens emitted, including those of failed requests.
         request_throughput: successful requests per second.
         output_throughput: output tokens per second.
         total_throughput: input and output tokens per second.
         peak_output_throughput: output tokens per second in the best second.
-        peak_concurrency: requests under way at once, at most.
+        peak_concurrency: the most requests that ran at once.
         ttft: time to first token, milliseconds: from the arrival, waiting and the prompt included.
-        tpot: time per output token, milliseconds, the first step left out.
+        tpot: time per output token, milliseconds, without the first step.
         itl: inter-token latency, milliseconds: between steps that emitted tokens.
         e2el: end-to-end latency, milliseconds.
-        acceptance: over all prompts.
+        acceptance: the outcome of the drafts of all prompts.
     """
 
     num_successful: int
@@ -153,7 +153,7 @@ def figures_of(
     """Compute all figures; without requests they are 0."""
     records = [record for members in by_category.values() for record in members]
     duration = duration_of(records)
-    # A duration of 0 has no requests, and then every count is 0, too.
+    # The duration is 0 only without requests, and then every count is 0, too.
     seconds = duration or 1.0
     num_successful = sum(record.status in SUCCESS for record in records)
     num_input = sum(record.prompt_len for record in records)

@@ -1,4 +1,4 @@
-"""Files that a run leaves behind and a later one reads: results as JSON, and texts."""
+"""Writes and reads the files of runs: results as JSON, and texts."""
 
 import json
 import re
@@ -19,7 +19,7 @@ _NUMBERS = re.compile(r"\[\s+([^\[\]{}\"]+?)\s+\]")
 
 @contextmanager
 def told_if_unwritable(path: Path) -> Iterator[None]:
-    """Raise `ConfigError` where the system does not let a file be written."""
+    """Raise `ConfigError` if the system does not let a file be written."""
     try:
         yield
     except OSError as error:
@@ -27,12 +27,12 @@ def told_if_unwritable(path: Path) -> Iterator[None]:
 
 
 def make_room(*paths: Path | None) -> None:
-    """Make the folders of files that are to be written, and try to write; None is no file."""
+    """Make the folders of output files, and check that they can be written; None is no file."""
     for path in filter(None, paths):
         with told_if_unwritable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if not path.exists():
-                # Where a link leads, so that the link stays.
+                # Resolved, so that a link stays a link.
                 path.touch()
                 path.resolve().unlink()
             elif path.is_file():
@@ -40,14 +40,14 @@ def make_room(*paths: Path | None) -> None:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a text in UTF-8, in a folder that is made if need be."""
+    """Write a text in UTF-8, in a folder that is made if necessary."""
     with told_if_unwritable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
 
 def write_record(path: Path, record: AttrsInstance) -> None:
-    """Write an attrs instance as JSON that `read_record` reads; numbers of a list on one line.
+    """Write an attrs instance as JSON for `read_record`; a list of numbers stays on one line.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -58,7 +58,7 @@ def write_record(path: Path, record: AttrsInstance) -> None:
 
 
 def write_outputs(record: AttrsInstance, text: str, options: Mapping[str, Any]) -> None:
-    """Write what was asked for by `--json` and `--markdown`."""
+    """Write the files of `--json` and `--markdown`."""
     if options["json_file"] is not None:
         write_record(options["json_file"], record)
     if options["markdown_file"] is not None:
@@ -66,7 +66,7 @@ def write_outputs(record: AttrsInstance, text: str, options: Mapping[str, Any]) 
 
 
 def read_record(path: Path, kind: type[Record], command: str) -> Record:
-    """What an earlier run of a command wrote with `--json`; `ConfigError` for anything else."""
+    """Read what a command wrote with `--json`; anything else raises `ConfigError`."""
     content = read_named(path, "JSON", json.loads)
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected a JSON object, got {type(content).__name__}")

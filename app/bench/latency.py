@@ -21,7 +21,7 @@ PERCENTILES = (*range(0, 100, 5), 99, 100)
 
 @frozen
 class Distribution:
-    """How measured values are spread; 0 and empty where nothing was measured.
+    """The distribution of measured values; 0 and empty if nothing was measured.
 
     Attributes:
         median: as many values are above as below.
@@ -36,7 +36,7 @@ class Distribution:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Distribution":
-        """Of these values."""
+        """The distribution of these values."""
         if not values:
             return cls()
         spread = dict(zip(PERCENTILES, np.percentile(values, PERCENTILES).tolist(), strict=True))
@@ -44,7 +44,7 @@ class Distribution:
 
 
 def latencies_of(records: Iterable[RequestRecord]) -> dict[str, list[float]]:
-    """Milliseconds of requests that ended as they should, by the names in `Figures`.
+    """Milliseconds of requests that ended without an error, by the names in `Figures`.
 
     A step of speculative decoding emits several tokens at once, so inter-token latency is measured
     between steps.
@@ -55,7 +55,7 @@ def latencies_of(records: Iterable[RequestRecord]) -> dict[str, list[float]]:
         "tpot": [
             (one.token_times[-1][0] - one.token_times[0][0]) / num_rest
             for one in ended
-            # The first step's tokens came together, at the time of the first.
+            # The first step's tokens all came at the time of the first one.
             if (num_rest := one.output_len - one.token_times[0][1])
         ],
         "itl": [end - begin for one in ended for (begin, _), (end, _) in pairwise(one.token_times)],

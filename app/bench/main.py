@@ -1,4 +1,4 @@
-"""What `acceptor bench` does after its flags are parsed. Importing this imports everything."""
+"""Runs `acceptor bench`, once its flags are parsed; importing this imports everything."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +31,7 @@ Options = Mapping[str, Any]
 
 
 def run(options: Options) -> None:
-    """Run a benchmark, print its tables and write what is asked for."""
+    """Run a benchmark, print its tables and write the requested files."""
     check_cpu_time(options)
     make_room(options["json_file"], options["markdown_file"])
     earlier = None if options["compare"] is None else read_results(options["compare"])
@@ -44,7 +44,7 @@ def run(options: Options) -> None:
             for latest in bench.results(begin):
                 results = joined([*parts, latest])
                 text = as_markdown(results, cpu_time=cpu_time)
-                # At once: a long sweep may be broken off.
+                # After every run, because a long sweep may be interrupted.
                 write_outputs(results, text, options)
         parts.append(latest)
     _print_load(console, results)
@@ -57,7 +57,7 @@ def run(options: Options) -> None:
 
 
 def make_benches(options: Options) -> Iterator[Bench]:
-    """One for each drafter; only the first of them decodes plainly, too."""
+    """One benchmark for each drafter; only the first one decodes plainly, too."""
     names: Sequence[str | None] = options["drafters"] or (None,)
     if len(names) > 1 and options["tuned"] is not None:
         raise ConfigError(f"--adaptive: expected one drafter beside it, got {len(names)}")
@@ -72,7 +72,7 @@ def make_benches(options: Options) -> Iterator[Bench]:
 
 
 def make_bench(options: Options) -> Bench:
-    """Make what the options describe."""
+    """Make the benchmark that the options describe."""
     policies = _policies(options)
     goodputs = _goodputs(options.get("tuned"), policies)
     at_once: Sequence[int] = options["at_once"]
@@ -86,7 +86,7 @@ def make_bench(options: Options) -> Bench:
     prompts = pair.reader.prompts(load, options["file"], options["categories"])
     if pair.parts.encode is None:
         load = evolve(load, input_len=load.input_len or 1)
-    # Not by `_some`: a recipe of the draft's and the path of the draft share a name.
+    # Not by `_some`: the draft's recipe and the draft's path have the same name.
     shaping = {name: options[name] for name in SHAPING if options.get(name) is not None}
     sampling = SamplingParams(**shaping)
     return Bench(
@@ -95,7 +95,7 @@ def make_bench(options: Options) -> Bench:
 
 
 def check_cpu_time(options: Options) -> None:
-    """Refuse to leave out the wall's clock where most work is not the processor's."""
+    """Allow processor time alone only if the processor does most of the work."""
     if options["cpu_time"] and options["device"] != "cpu":
         raise ConfigError(f"--cpu-time: expected the device cpu, got {options['device']}")
 
@@ -117,7 +117,7 @@ def load_models(options: Options) -> Pair:
 
 
 def _check_models(options: Options) -> None:
-    """Refuse options that would say nothing beside the others."""
+    """Refuse options that the other options make meaningless."""
     is_random = options["random_weights"] is not None
     if options.get("pair") and options["target"] is None and not is_random:
         raise ConfigError("--pair: expected --target or --random-weights beside it")
@@ -144,7 +144,7 @@ def _policies(options: Options) -> dict[str, PolicySettings]:
 
 
 def _goodputs(file: Path | None, policies: Mapping[str, PolicySettings]) -> dict[str, Goodput]:
-    """The models of these policies that a file holds; none without a file."""
+    """The models of these policies from a file; none without a file."""
     if file is None:
         return {}
     tuned = read_tuned(file).policies
@@ -165,7 +165,7 @@ def _prompts_name(options: Options) -> str:
 
 
 def _some(options: Options, kind: type[Any]) -> dict[str, Any]:
-    """The options that are fields of a class, where they were given."""
+    """The given options that are fields of a class."""
     return {name: options[name] for name in fields_dict(kind) if options.get(name) is not None}
 
 

@@ -9,7 +9,7 @@ from .tables import comparable, compared, longest, table_name
 
 
 def as_markdown(results: BenchResults, *, cpu_time: bool = False) -> str:
-    """Where and what was measured, and the terminal's tables; what no run changes stands below."""
+    """The machine, the load, and the terminal's tables; values that are equal in all runs last."""
     machine, load = results.machine, results.load
     about = (
         f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}; "

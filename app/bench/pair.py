@@ -1,4 +1,4 @@
-"""The models of a benchmark, loaded once for all of its runs.
+"""Loads the models of a benchmark once, for all of its runs.
 
 They are those of `acceptor.app.wiring`, or have random weights and a real model's shape.
 """
@@ -30,11 +30,11 @@ from .requests import Reader
 from .sweep import Setting
 
 ADDED_BEHIND_EXIT = 0.1
-"""Of what all layers of a random target add, about what those behind an early exit add."""
+"""About the share of layers after an early exit in what all layers of a random target add."""
 
 
 class NoText:
-    """Stands for a tokenizer where there is none: tokens say nothing."""
+    """Replaces a missing tokenizer: tokens have no text."""
 
     def push(self, token_ids: Iterable[int]) -> str:  # noqa: ARG002, as its port
         """Nothing."""
@@ -47,11 +47,11 @@ class NoText:
 
 @frozen(eq=False, kw_only=True)
 class Pair:
-    """A target, what drafts for it, and what reads and writes their tokens.
+    """A target, its drafter, and their tokenizer.
 
     Attributes:
-        parts: of some setting; without a tokenizer they encode no text.
-        names: of both models, for the record; no paths.
+        parts: those of some setting; without a tokenizer they encode no text.
+        names: the names of both models for the record, without paths.
     """
 
     parts: Parts
@@ -60,7 +60,7 @@ class Pair:
 
     @property
     def reader(self) -> Reader:
-        """What prompts must fit."""
+        """The limits that prompts must fit."""
         return Reader(
             encode=self.parts.encode,
             vocab_size=self.target.vocab_size,
@@ -68,7 +68,7 @@ class Pair:
         )
 
     def parts_of(self, setting: Setting, policy_settings: PolicySettings) -> Parts:
-        """What decodes under a setting; `AcceptorError` where its backend or policy is unfit."""
+        """The parts for a setting; raises `AcceptorError` if its backend or policy does not fit."""
         policy = make_policy(policy_settings, setting.num_spec_tokens)
         sampler = load_sampler(setting.backend)
         return evolve(
@@ -76,13 +76,13 @@ class Pair:
             drafter=with_settings(self.parts.drafter, sampler, policy, setting.num_spec_tokens),
             sampler=sampler,
             policy=policy,
-            # The reference looks at its input, which a graph cannot.
+            # The reference reads its input on the host, which a graph cannot.
             new_runner=EagerRunner if setting.backend == "reference" else self.parts.new_runner,
         )
 
 
 def load_pair(models: ModelsConfig, drafter: DrafterConfig) -> Pair:
-    """The models that a config names, and what drafts.
+    """Load the models that a config names, and the drafter.
 
     Raises:
         AcceptorError: one of them is missing, damaged or does not fit the other.
@@ -117,21 +117,21 @@ def random_pair(
     layer_decay: float | None = None,
     num_layers: int | None = None,
 ) -> Pair:
-    """Models of the shapes that config files tell, with random weights.
+    """Make models with random weights, of the shapes that config files describe.
 
     Args:
-        target_file: config.json of the target.
-        draft_file: of the draft model or head.
-        models: where and how precise.
+        target_file: the target's config.json.
+        draft_file: that of the draft model or head.
+        models: their device and precision.
         drafter: where drafts come from.
-        layer_decay: of the target, see `RandomTensors`; None for 1, or, with an early exit, for one
-            that leaves `ADDED_BEHIND_EXIT` to the layers behind it.
-        num_layers: of the target, fewer than its file tells.
+        layer_decay: the target's, see `RandomTensors`; None for 1, or, with an early exit, for one
+            that leaves `ADDED_BEHIND_EXIT` to the layers after it.
+        num_layers: a number of layers of the target below its file's.
 
     Raises:
-        ConfigError: a draft's shape is missing or not wanted.
-        CheckpointError: a file is unfit, or both have other vocabularies.
-        InvalidInputError: the context, the early exit or the decay is unfit.
+        ConfigError: a draft's shape is missing, or not allowed.
+        CheckpointError: a file is invalid, or the vocabularies differ.
+        InvalidInputError: the context, the early exit or the decay is out of its range.
     """
     _check_shapes(drafter.name, draft_file)
     if layer_decay is None:
@@ -199,5 +199,5 @@ def _usual_decay(target_file: Path, drafter: DrafterConfig) -> float:
     if drafter.name != "early-exit":
         return 1.0
     exit_layer = drafter.exit_layer(ModelConfig.read(target_file).num_layers)
-    # The sum of a geometric series is cut there by this share of it.
+    # The decay at which the rest of the geometric series has this share.
     return float(ADDED_BEHIND_EXIT ** (1 / exit_layer))

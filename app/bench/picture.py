@@ -1,4 +1,4 @@
-"""Pictures of what was measured: panels of lines beside one legend. Matplotlib is optional."""
+"""Draws measurements: panels of lines beside one legend. Matplotlib is optional."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,13 +12,13 @@ from .files import make_room, told_if_unwritable
 
 MAX_COLUMNS = 3
 PANEL_WIDTH, PANEL_HEIGHT, LEGEND_WIDTH = 3.2, 3.0, 1.8
-"""Inches."""
+"""In inches."""
 
 TITLE_WIDTH = 36
-"""Characters of a line."""
+"""The most characters of a line."""
 
 STYLE: Any = {
-    # A fixed salt and no date: the same figures give the same file.
+    # With a fixed salt and no date, the same figures give the same file.
     "svg.hashsalt": "acceptor",
     "svg.fonttype": "none",
     "font.size": 9,
@@ -30,7 +30,7 @@ STYLE: Any = {
 
 
 Line = tuple[Sequence[tuple[float, float]], Mapping[str, Any]]
-"""Points (x, y) from left to right, and what matplotlib's `plot` takes, such as `color`."""
+"""Points (x, y) from left to right, and arguments of matplotlib's `plot`, such as `color`."""
 
 
 def check_drawable(flag: str, path: Path | None) -> None:
@@ -56,8 +56,8 @@ class Picture:
     """Panels that share their vertical axis.
 
     Attributes:
-        y_label: of every panel, which begins at 0 unless it is logarithmic.
-        panels: lines below a title, by their names, which several panels may share.
+        y_label: that of every panel; the axis begins at 0 unless it is logarithmic.
+        panels: title -> name -> line; panels may share names.
         logarithmic: whether both axes are.
     """
 
@@ -67,7 +67,7 @@ class Picture:
     logarithmic: bool = False
 
     def draw(self, path: Path) -> None:
-        """Write it; the file's suffix chooses the format."""
+        """Write the picture; the file's suffix chooses the format."""
         check_drawable(str(path), path)
         import matplotlib as mpl  # noqa: PLC0415, optional
         from matplotlib.figure import Figure  # noqa: PLC0415, optional
@@ -85,7 +85,7 @@ class Picture:
             for axes in grid[:, 0]:
                 axes.set_ylabel(self.y_label)
             if not self.logarithmic:
-                # Once all are drawn, as they share it.
+                # Set after all panels are drawn, because they share the axis.
                 grid[0, 0].set_ylim(bottom=0)
             shown = {line.get_label(): line for axes in grid.flat for line in axes.lines}
             figure.legend(shown.values(), shown.keys(), loc="outside right upper", fontsize=8)
@@ -96,7 +96,7 @@ class Picture:
     def _fill(self, axes: Any, title: str, lines: Mapping[str, Line]) -> None:
         for name, (points, look) in lines.items():
             axes.plot(*zip(*points, strict=True), label=name, **look)
-        # A number stays on the line of its name.
+        # Keep a number on the line of its name.
         unbroken = title.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
         axes.set_title(fill(unbroken, TITLE_WIDTH), fontsize="medium")
         axes.set_xlabel(self.x_label)
@@ -108,5 +108,5 @@ class Picture:
             axes.yaxis.get_major_locator().set_params(subs=(1, 2, 5))
             axes.yaxis.set_major_formatter("{x:g}")
         else:
-            # Whole numbers are counted.
+            # Integers are counts, so ticks are integers, too.
             axes.xaxis.get_major_locator().set_params(integer=all(x % 1 == 0 for x in across))

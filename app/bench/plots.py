@@ -17,7 +17,7 @@ _LATENCIES = ("ttft", "tpot", "itl")
 def draw_all(
     results: BenchResults, directory: Path, suffix: str = ".svg", *, cpu_time: bool = False
 ) -> list[Path]:
-    """Draw what the runs have; the files are named after what they show.
+    """Draw all pictures that the runs allow; files are named after their content.
 
     With `cpu_time` there are no latencies, and throughput is per second of processor time.
 
@@ -38,7 +38,7 @@ def draw_all(
 
 
 def _look(run: BenchRun, runs: Sequence[BenchRun]) -> dict[str, Any]:
-    """Each policy looks the same in every picture; an adaptive K is a star, plain is black."""
+    """A policy's look, the same in every picture; an adaptive K is a star, plain is black."""
     if not run.setting.num_spec_tokens:
         return {"color": "black", "linestyle": "--", "linewidth": 1}
     lines = [*dict.fromkeys(one.setting.line for one in runs if one.setting.num_spec_tokens)]
@@ -68,7 +68,7 @@ def acceptance(runs: Sequence[BenchRun]) -> Picture:
 
 
 def latencies(runs: Sequence[BenchRun]) -> Picture:
-    """How many requests, and for ITL steps, take no longer; one panel per kind of time."""
+    """The share of requests (for ITL of steps) that take no longer; one panel per kind of time."""
     groups, panels = [*comparable(runs)], {}
     for group in groups:
         which = f", {table_name(group[0])}" if len(groups) > 1 else ""
@@ -97,7 +97,7 @@ def _dashes(run: BenchRun, runs: Sequence[BenchRun]) -> dict[str, Any]:
 
 
 def throughput(runs: Sequence[BenchRun], *, cpu_time: bool = False) -> Picture:
-    """Output tokens per second against K, one line per policy, plain decoding as a level.
+    """Output tokens per second against K, one line per policy; plain decoding is horizontal.
 
     With `cpu_time` the seconds are of processor time.
     """

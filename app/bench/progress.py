@@ -9,10 +9,10 @@ from rich import progress
 from ..console import new_console
 
 OnEnded = Callable[[int], object]
-"""Told how many more requests, or steps, have ended."""
+"""Called with how many more requests, or steps, have ended."""
 
 Begin = Callable[[str, int], OnEnded]
-"""Told the name and the length of a run before it begins."""
+"""Called with the name and the length of a run before it begins."""
 
 
 def silent(name: str, total: int) -> OnEnded:  # noqa: ARG001, see `Begin`
@@ -22,7 +22,7 @@ def silent(name: str, total: int) -> OnEnded:  # noqa: ARG001, see `Begin`
 
 @contextmanager
 def progress_bars() -> Iterator[Begin]:
-    """While it is open, a bar for each run that begins."""
+    """Shows a bar for each run that begins within the context."""
     console = new_console(stderr=True)
     with progress.Progress(
         progress.TextColumn("{task.description}", markup=False),

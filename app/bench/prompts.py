@@ -1,6 +1,6 @@
-"""Where a benchmark's prompts come from: a JSONL file, random tokens of a length, or built in.
+"""A benchmark's prompts: from a JSONL file, random tokens of a length, or built-in.
 
-Only the first turn of a question is asked, and no prompt is cut short.
+Only the first turn of a question is used, and no prompt is cut.
 """
 
 import json
@@ -18,22 +18,22 @@ from ...core.checks import check_choice
 SYNTHETIC = "synthetic"
 
 Question = tuple[str, str]
-"""The category that a prompt counts to, and its text."""
+"""The category of a prompt, and its text."""
 
 BUILT_IN = Path(__file__).with_suffix(".jsonl")
-"""Beginnings in the manner of what the bundled pair has read; none is taken from those texts."""
+"""Beginnings in the style of the bundled pair's training texts; none is taken from these."""
 
 
 @frozen
 class Prompt:
-    """A tokenized prompt of at least one token, and the category that it counts to."""
+    """A tokenized prompt of at least one token, and its category."""
 
     category: str
     token_ids: tuple[int, ...]
 
 
 def read_questions(path: Path) -> list[Question]:
-    """The questions of a JSONL file as MT-Bench and Spec-Bench have them.
+    """The questions of a JSONL file in the format of MT-Bench and Spec-Bench.
 
     Each line is an object with `turns`, a list of strings, or `prompt`, a string; `category` is
     optional.
@@ -61,7 +61,7 @@ def _read_line(line: str, source: str) -> Question:
 
 
 def of_categories(questions: Sequence[Question], categories: Sequence[str]) -> list[Question]:
-    """Those of these categories."""
+    """The questions of these categories."""
     known = dict(questions)
     for category in categories:
         check_choice("category", category, known)
@@ -78,14 +78,14 @@ def synthetic_prompts(lengths: Iterable[int], vocab_size: int, seed: int) -> lis
 
 
 def spread_lengths(length: int, spread: float, count: int, seed: int) -> list[int]:
-    """Lengths drawn evenly from length * (1 - spread) to length * (1 + spread), at least 1."""
+    """Lengths drawn uniformly from length * (1 - spread) to length * (1 + spread), at least 1."""
     low, high = round(length * (1 - spread)), round(length * (1 + spread))
     drawn = np.random.default_rng(seed).integers(max(low, 1), max(high, 1) + 1, size=count)
     return [int(value) for value in drawn]
 
 
 def choose(prompts: Sequence[Prompt], count: int, longest: int, seed: int) -> list[Prompt]:
-    """So many prompts of at most `longest` tokens in random order, each before any comes twice."""
+    """Choose prompts of at most `longest` tokens at random; none repeats before all are used."""
     fitting = [prompt for prompt in prompts if len(prompt.token_ids) <= longest]
     if not fitting:
         shortest = min(len(prompt.token_ids) for prompt in prompts)

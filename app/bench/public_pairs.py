@@ -1,4 +1,4 @@
-"""Pairs of models whose drafts others have measured: their shapes, and how they are served.
+"""Pairs of models with published acceptance: their shapes, and how they were served.
 
 Nothing here imports torch, so that help appears at once.
 """
@@ -10,7 +10,7 @@ from typing import Any
 from attrs import frozen
 
 OF_THE_PAIR = Path()
-"""Stands for the shapes of a pair where a config.json could be given."""
+"""Means the shapes of a pair, in place of a config.json."""
 
 _SHAPES = Path(__file__).parent / "shapes"
 
@@ -20,10 +20,10 @@ class PublicPair:
     """A target and a head for it.
 
     Attributes:
-        drafter: what kind of head.
-        target: names the file of its shape.
-        head: the same; None for a layer of the target.
-        rates: of draft tokens, the share that is accepted by public figures at K = 3.
+        drafter: the kind of head.
+        target: names the file of the target's shape.
+        head: names the file of the head's shape; None for a layer of the target.
+        rates: published shares of draft tokens accepted through each place, at K = 3.
     """
 
     drafter: str
@@ -39,7 +39,7 @@ class PublicPair:
 
     @property
     def preset(self) -> Mapping[str, Any]:
-        """Flags of `acceptor bench` that are so unless they are given: as others have served it."""
+        """Defaults for flags of `acceptor bench`: the published way to serve the pair."""
         return {
             "drafters": (self.drafter,),
             "policies": ("strict", "probabilistic", "block"),
@@ -60,6 +60,6 @@ PAIRS: Mapping[str, PublicPair] = {
     # Strict and probabilistic verification: vLLM #37238.
     "gptoss-eagle3": PublicPair("eagle3", "gpt-oss-20b", "eagle3-gpt-oss-20b", (0.426, 0.607)),
     # 75.3 % through the first place (lablup/mlxcel #1753, one prompt), 28.0 % through the second
-    # (vLLM #35461); the third is taken to follow as the second does.
+    # (vLLM #35461); the third is assumed to fall like the second.
     "glm-mtp": PublicPair("mtp", "glm-4.7-flash", None, (0.379,)),
 }

@@ -1,6 +1,6 @@
-"""From a load to the requests of a run, the same for every setting but for its temperature.
+"""Turns a load into a run's requests, which are the same for every setting except temperature.
 
-A request waits for its turn outside the engine, so its latency counts from when it was handed over.
+A request waits for its turn outside the engine; its latency counts from when the engine gets it.
 """
 
 from collections import defaultdict, deque
@@ -23,11 +23,11 @@ from .sweep import Load
 
 @frozen(eq=False, kw_only=True)
 class Reader:
-    """What prompts must fit.
+    """The limits that prompts must fit.
 
     Attributes:
-        encode: from a text to token ids; None for models without a tokenizer.
-        vocab_size: of the target.
+        encode: turns a text into token ids; None for models without a tokenizer.
+        vocab_size: the target's.
         max_model_len: how many positions a sequence may have.
     """
 
@@ -38,10 +38,10 @@ class Reader:
     def prompts(
         self, load: Load, file: Path | None = None, categories: Sequence[str] | None = None
     ) -> list[Prompt]:
-        """As many as a load has requests, warm-up included, from a JSONL file or the built-in ones.
+        """A prompt for each request of a load, warm-up included, from a JSONL file or built-in.
 
         Raises:
-            ConfigError: the file is unfit, or no prompt leaves room for the output.
+            ConfigError: the file is invalid, or no prompt leaves room for the output.
             InvalidInputError: there is no such category, or input_len is beyond the context.
         """
         count = load.warm_up + load.num_requests
@@ -62,7 +62,7 @@ class Reader:
 
 @frozen
 class TimedRequest:
-    """A request, the category of its prompt, and the second at which it comes."""
+    """A request, the category of its prompt, and the second at which it arrives."""
 
     request: GenerationRequest
     category: str
@@ -72,11 +72,11 @@ class TimedRequest:
 def make_arrivals(
     load: Load, prompts: Sequence[Prompt], params: SamplingParams
 ) -> list[TimedRequest]:
-    """A request for each prompt, warm-up first, with seeds that count up.
+    """A request for each prompt, warm-up first, with consecutive seeds.
 
     Greedy ones are spread evenly.
     """
-    # Another seed than the prompts' lengths have, which would otherwise rise and fall together.
+    # Not the seed of the prompts' lengths: both lengths would rise and fall together.
     lengths = sources.spread_lengths(
         load.output_len, load.length_spread, len(prompts), load.seed + 1
     )
@@ -98,7 +98,7 @@ def make_arrivals(
 
 
 def poisson_times(count: int, request_rate: float | None, seed: int) -> list[float]:
-    """When requests come, in seconds: at a mean rate per second, or all at once for None."""
+    """Arrival times in seconds: at a mean rate per second, or all at once for None."""
     if request_rate is None:
         return [0.0] * count
     gaps = np.random.default_rng(seed).exponential(1 / request_rate, size=count)
@@ -111,7 +111,7 @@ def serve(
     max_concurrency: int,
     on_ended: OnEnded = lambda _: None,
 ) -> dict[str, list[RequestRecord]]:
-    """Serve requests as they come, so many at once at most; what was recorded, by category."""
+    """Serve requests as they arrive, with a limit at once; returns their records by category."""
     waiting = deque(sorted(arrivals, key=lambda arrival: arrival.at))
     inside, began = dict[int, str](), perf_counter()
     served = defaultdict[str, list[RequestRecord]](list)

@@ -1,4 +1,4 @@
-"""The results of a benchmark: its runs, what they were given to do, where and when."""
+"""The results of a benchmark: its runs, its load, its machine and date."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,10 +15,10 @@ class BenchRun:
     """One setting and its figures.
 
     Attributes:
-        figures: of the pass of middle duration.
-        rehearsal: seconds that the same load took before it counted, compilations among them; None
-            if there was none.
-        passes: seconds of every time that the load was served and counted; some records have none.
+        figures: those of the pass with the median duration.
+        rehearsal: seconds of serving the same load before, compilation included; None if that was
+            not done.
+        passes: seconds of each counted pass of the load; some records have none.
     """
 
     setting: Setting
@@ -32,12 +32,12 @@ class BenchResults:
     """All runs of one benchmark.
 
     Attributes:
-        date: of the day, in UTC.
+        date: the day, in UTC.
         machine: device, versions, and the target's dtype and forward.
         models: names of target and draft.
-        load: what every run was given to do.
-        runs: in the order of the sweep.
-        sampling: what shapes the target's law beside the temperature, where it is not the default.
+        load: the load of every run.
+        runs: all runs, in the order of the sweep.
+        sampling: settings of the target's law other than temperature that are not the default.
     """
 
     date: str
@@ -49,7 +49,7 @@ class BenchResults:
 
 
 def joined(parts: Sequence[BenchResults]) -> BenchResults:
-    """The runs of several benchmarks that differ in what drafts."""
+    """Join the runs of benchmarks that differ in the drafter."""
     drafts = [part.models["draft"] for part in parts if "draft" in part.models]
     models = {**parts[0].models, **({"draft": ", ".join(drafts)} if drafts else {})}
     runs = tuple(run for part in parts for run in part.runs)
@@ -57,9 +57,9 @@ def joined(parts: Sequence[BenchResults]) -> BenchResults:
 
 
 def read_results(path: Path) -> BenchResults:
-    """What `acceptor bench --json` wrote.
+    """Read what `acceptor bench --json` wrote.
 
     Raises:
-        ConfigError: the file cannot be read, or holds something else.
+        ConfigError: the file cannot be read, or is not such a record.
     """
     return read_record(path, BenchResults, "bench")

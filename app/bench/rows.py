@@ -1,6 +1,6 @@
-"""The rows of a benchmark's tables: what each is called, how it is computed and written.
+"""The rows of a benchmark's tables: each one's name, value and format.
 
-The words are those of the field, so that tables of several tools can be laid side by side.
+Names are the field's, so that tables of several tools can be compared.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,12 +19,12 @@ class Row:
     """One figure.
 
     Attributes:
-        name: what it is called, with its unit.
-        value: of one run; None where the run has none.
-        digits: behind the decimal point; from 1,000 on at most one.
-        differs: whether a difference to another run says something.
-        in_points: a percentage: differences are in points, not in percent of it.
-        by_the_wall: whether other work on the machine moves it.
+        name: its name, with the unit.
+        value: computes it for a run; None if the run has none.
+        digits: digits after the decimal point; from 1,000 on at most one.
+        differs: whether a difference to another run is meaningful.
+        in_points: whether it is a percentage, whose differences are in points.
+        by_the_wall: whether other work on the machine changes it.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Row:
     by_the_wall: bool = False
 
     def text(self, figures: Figures) -> str:
-        """The value of one run."""
+        """A run's value as text."""
         value = self.value(figures)
         if value is None:
             return "–"
@@ -44,7 +44,7 @@ class Row:
         return f"{value:,.{digits}f}"
 
     def difference(self, figures: Figures, base: Figures | None) -> str:
-        """How far one run is from another; empty where that says nothing."""
+        """The difference of two runs as text; empty if that is not meaningful."""
         value, before = self.value(figures), None if base is None else self.value(base)
         if not self.differs or value is None or before is None:
             return ""
@@ -53,7 +53,7 @@ class Row:
         return f"{value / before - 1:+.1%}" if before else ""
 
     def style(self, difference: str) -> str:
-        """Of a difference on a terminal."""
+        """The style of a difference on a terminal."""
         if difference.strip("+-0.%") == "":
             return "dim"
         return "green" if difference.startswith("+") is self.more_is_better else "red"
@@ -126,9 +126,9 @@ def position(place: int) -> Row:
 
 
 def sections(num_spec_tokens: int, *, cpu_time: bool = False) -> Iterator[Section]:
-    """All of them, for drafts of at most this many tokens.
+    """All sections, for drafts of at most this many tokens.
 
-    With `cpu_time` rows that go by the wall's clock are left out.
+    With `cpu_time` rows that depend on wall-clock time are left out.
     """
     shown = [REQUESTS, *starmap(_latency, NAMES.items())]
     if num_spec_tokens:

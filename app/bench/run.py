@@ -23,10 +23,10 @@ from .results import BenchResults, BenchRun
 from .sweep import PLAIN, Load, Setting, Sweep
 
 SHAPING = ("top_k", "top_p", "min_p")
-"""Settings that are the same in every run, and not a load's."""
+"""Settings that are the same in every run, but not part of a load."""
 
 LEAST_SECONDS = 2.0
-"""A rehearsed load that is over sooner is served again: the host that enters prompts wavers."""
+"""A rehearsed load that ends sooner is served again: the host's time for prompts varies."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -34,9 +34,9 @@ class Bench:
     """A sweep, ready to be run.
 
     Attributes:
-        sampling: recipe of target and draft but for its temperature.
-        prompts: warm-up first.
-        goodputs: policy -> the model by which an adaptive K is chosen.
+        sampling: recipe of target and draft, except for temperature.
+        prompts: all prompts, warm-up first.
+        goodputs: policy -> the model that chooses an adaptive K.
     """
 
     pair: Pair
@@ -47,7 +47,7 @@ class Bench:
     goodputs: Mapping[str, Goodput] = field(factory=dict)
 
     def run(self, begin: Begin = silent) -> BenchResults:
-        """Run every setting; see `Begin`, which is told of requests.
+        """Run every setting; `begin` counts requests, see `Begin`.
 
         Raises:
             AcceptorError: a policy, backend or request does not fit.
@@ -56,7 +56,7 @@ class Bench:
         return results
 
     def results(self, begin: Begin = silent) -> Iterator[BenchResults]:
-        """As `run`, but all results so far after every setting."""
+        """Like `run`, but yields all results so far after every setting."""
         target, runs, usual = self.pair.target, tuple[BenchRun, ...](), SamplingParams()
         sampling = {name: getattr(self.sampling, name) for name in SHAPING}
         results = BenchResults(
@@ -73,7 +73,7 @@ class Bench:
             yield evolve(results, runs=runs)
 
     def serve(self, setting: Setting, begin: Begin, name: str) -> BenchRun:
-        """One setting; warming up comes before the last `begin`."""
+        """Serve one setting; the warm-up comes before the last `begin`."""
         engine, at_once, rehearsal = self.engine(setting), self._at_once(setting), None
         arrivals, num_measured = self.arrivals(setting), self.load.num_requests
 
@@ -97,23 +97,23 @@ class Bench:
     def rehearses(self) -> bool:
         """Whether every load is served once before it counts.
 
-        On a GPU a step is compiled and captured when a batch of its size first comes.
+        On a GPU a step is compiled and captured when the first batch of its size comes.
         """
         return bool(self.pair.target.device.type == "cuda")
 
     def memory_plan(self) -> MemoryPlan:
-        """Of the setting with the longest drafts, and of these the most at once."""
+        """The plan of the setting with the longest drafts and then the most requests at once."""
         setting = max(self.sweep, key=lambda one: (one.num_spec_tokens, self._at_once(one)))
         parts, limits = self._made_of(setting)
         return MemoryPlan.of(parts, limits.num_slots, limits.max_len)
 
     def arrivals(self, setting: Setting) -> list[TimedRequest]:
-        """The requests of a setting, those that warm up first."""
+        """The requests of a setting, warm-up first."""
         params = evolve(self.sampling, temperature=setting.temperature)
         return make_arrivals(self.load, self.prompts, params)
 
     def engine(self, setting: Setting) -> Engine:
-        """A fresh one, with memory for just the requests of the load."""
+        """A fresh engine, with memory for just the requests of the load."""
         engine = Engine.of(*self._made_of(setting))
         if setting.adaptive:
             model = self.goodputs[setting.policy]
@@ -127,13 +127,13 @@ class Bench:
 
     def _made_of(self, setting: Setting) -> tuple[Parts, Limits]:
         policies = self.sweep.policies
-        # Without drafts every policy is the same.
+        # Without drafts all policies are the same.
         name = next(iter(policies)) if setting.policy == PLAIN else setting.policy
         parts = self.pair.parts_of(setting, policies[name])
         requests = [one.request for one in self.arrivals(setting)]
         longest = max(len(one.prompt_token_ids) + one.max_tokens for one in requests)
         if self.pair.target.device.type == "cuda":
-            # Each size of slots is compiled for: powers of two are few.
+            # Kernels are compiled for each number of positions: use few, powers of two.
             longest = 1 << (longest - 1).bit_length()
         max_len = min(longest, self.pair.target.max_model_len)
         return parts, Limits(num_slots=self._at_once(setting), max_len=max_len)
@@ -142,7 +142,7 @@ class Bench:
         return setting.max_concurrency or self.load.max_concurrency
 
     def name(self, setting: Setting) -> str:
-        """Of a setting, with what the sweep varies."""
+        """The name of a setting, with the values that the sweep varies."""
         parts = [setting.label]
         if len(self.sweep.temperatures) > 1:
             parts.append(f"T={setting.temperature:g}")

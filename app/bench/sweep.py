@@ -1,6 +1,6 @@
-"""What is varied in a benchmark, and what stays the same over all of its runs.
+"""The settings that a benchmark varies, and the load that is the same in all runs.
 
-Plain decoding knows no policy, so K = 0 is one run and not one per policy.
+Plain decoding has no policy, so K = 0 is one run and not one per policy.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,19 +17,19 @@ from ..policies import PolicySettings
 
 PLAIN = "plain"
 MAX_REQUESTS = 10**6
-"""Far beyond a run: a slip must not fill the memory."""
+"""Far more than a run needs: a slip must not fill the memory."""
 
 
 @frozen(kw_only=True)
 class Setting:
-    """What tells one run from another.
+    """The setting of one run.
 
     Attributes:
         policy: its name, `plain` without drafts.
-        temperature: of target and draft.
-        adaptive: whether K is chosen anew in each step, up to this one.
-        max_concurrency: how many requests at once; None for as many as the load allows.
-        drafter: its name, where several are compared.
+        temperature: that of target and draft.
+        adaptive: whether K is chosen anew in each step, up to this K.
+        max_concurrency: how many requests run at once; None for as many as the load allows.
+        drafter: its name, if several are compared.
     """
 
     policy: str
@@ -42,12 +42,12 @@ class Setting:
 
     @property
     def line(self) -> str:
-        """What runs share that differ in K alone."""
+        """A key that is equal for runs that differ in K alone."""
         return f"{self.policy}, {self.drafter}" if self.drafter else self.policy
 
     @property
     def table(self) -> tuple[int, float, str]:
-        """What runs share that are compared with each other."""
+        """A key that is equal for runs that are compared with each other."""
         return self.max_concurrency or 0, self.temperature, self.backend
 
     @property
@@ -63,12 +63,12 @@ class Sweep:
     """Every combination of these is one run.
 
     Attributes:
-        policies: settings by the name that is shown.
+        policies: shown name -> settings.
         num_spec_tokens: each K; 0 decodes plainly.
         backends: names from `acceptor.backends.BACKENDS`.
         adaptive: run policies once more with K chosen anew in each step, up to the largest.
-        max_concurrencies: of requests, at most as many as the load allows.
-        drafts_by: the drafter's name, where several are compared.
+        max_concurrencies: how many requests run at once, at most as many as the load allows.
+        drafts_by: the drafter's name, if several are compared.
 
     Raises:
         InvalidInputError: a K or a temperature is out of its range.
@@ -110,20 +110,20 @@ class Sweep:
 
 @frozen(kw_only=True)
 class Load:
-    """What every run is given to do.
+    """The load of every run.
 
     Attributes:
-        max_concurrency: how many at once, unless a setting has fewer.
+        max_concurrency: how many requests run at once, unless a setting has fewer.
         request_rate: mean arrivals per second, Poisson; None for all at once.
-        warm_up: requests before those that are measured.
-        seed: of the prompts' order, the arrivals and, counted up, the requests.
-        output_len: tokens emitted at most per request.
+        warm_up: requests before the measured ones.
+        seed: the seed of the prompts' order and the arrivals; requests count up from it.
+        output_len: the most tokens emitted per request.
         ignore_eos: go on after an end-of-sequence token.
         prompts: a file's name, `built-in` or `synthetic`, for the record.
-        input_len: of synthetic prompts; None for others.
+        input_len: length of synthetic prompts; None for others.
         length_spread: lengths vary by this share in both directions.
-        greedy_share: of the requests, those at temperature 0 whatever the setting; where there are
-            any, categories are `greedy` and `sampled`.
+        greedy_share: the share of requests at temperature 0 in every setting; if there are any,
+            categories are `greedy` and `sampled`.
 
     Raises:
         InvalidInputError: a value is out of its range.

@@ -16,8 +16,8 @@ class Table:
     """Rows under a head. The first columns are names, the others numbers.
 
     Attributes:
-        head: of every column; may have several lines on a terminal.
-        rows: as long as the head.
+        head: each column's head; may have several lines on a terminal.
+        rows: rows as long as the head.
         num_names: how many columns are names.
     """
 
@@ -27,20 +27,20 @@ class Table:
 
     @classmethod
     def of(cls, corner: str, cells: Mapping[tuple[str, str], Cell]) -> "Table":
-        """Cells by the names of row and column, which stand as they first come."""
+        """A table of cells by row and column, both in the order of their first cells."""
         names, columns = (list(dict.fromkeys(one)) for one in zip(*cells, strict=True))
         rows = [[name, *(cells.get((name, one), "") for one in columns)] for name in names]
         return cls(head=[corner, *columns], rows=rows)
 
     def as_markdown(self) -> str:
-        """Without styles."""
+        """The table in Markdown, without styles."""
         names, numbers = self.num_names, len(self.head) - self.num_names
         lines = [self.head, ["---"] * names + ["---:"] * numbers, *self.rows]
         texts = ((" ".join(str(cell).split()) for cell in line) for line in lines)
         return "".join(f"| {' | '.join(cells)} |\n" for cells in texts)
 
     def as_rich(self) -> rich_table.Table:
-        """With the styles of its cells."""
+        """The table for a terminal, with the styles of its cells."""
         made = rich_table.Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1))
         for place, head in enumerate(self.head):
             justify: JustifyMethod = "right" if place >= self.num_names else "left"

@@ -11,13 +11,13 @@ from .rows import Row, Section, sections
 from .table import Cell, Table
 
 MAX_WIDTH = 10_000
-"""Of a table; rich measures nothing beyond the width that it is told."""
+"""The most columns of a table; rich measures nothing beyond a given width."""
 
 _IN_COLUMN = " {:>8}".format
 
 
 def print_results(console: Console, results: BenchResults, *, cpu_time: bool = False) -> None:
-    """Print everything that a benchmark measured, or all but what goes by the wall's clock.
+    """Print all that a benchmark measured, perhaps without figures of wall-clock time.
 
     Columns beyond the terminal's width continue below, with the first run repeated if it fits.
     """
@@ -39,7 +39,7 @@ def print_results(console: Console, results: BenchResults, *, cpu_time: bool = F
 def _fitting(
     console: Console, table_of: Callable[[Sequence[BenchRun]], Table], runs: Sequence[BenchRun]
 ) -> Iterator[Table]:
-    """Tables of some runs each, all of them as wide as the console at most."""
+    """Split runs into tables that fit the console's width."""
     anything = console.options.update(width=MAX_WIDTH)
 
     def fits(some: Sequence[BenchRun]) -> bool:
@@ -60,7 +60,7 @@ def _heads(runs: Iterable[BenchRun]) -> list[str]:
 
 
 def comparable(runs: Sequence[BenchRun]) -> Iterator[Sequence[BenchRun]]:
-    """The runs that stand in one table: they differ in policy and K alone."""
+    """Groups of runs for one table: they differ in policy and K alone."""
     ordered = sorted(runs, key=lambda run: run.setting.table)
     for _, members in groupby(ordered, key=lambda run: run.setting.table):
         yield list(members)
@@ -79,7 +79,7 @@ def category_table(runs: Sequence[BenchRun]) -> Table:
 def titled_rows(
     shown: Iterable[Section], runs: Sequence[BenchRun], base: BenchRun
 ) -> list[Sequence[Cell]]:
-    """Sections below their titles."""
+    """Sections of rows below their titles."""
     rows: list[Sequence[Cell]] = []
     for title, members in shown:
         rows.append([Text(title, style="bold"), *("" for _ in runs)])
@@ -97,7 +97,7 @@ def compared(
     base: BenchRun,
     form: Callable[[str], str] = _in_brackets,
 ) -> list[Sequence[Cell]]:
-    """Rows of figures; each run but the base with its difference from that, in this form."""
+    """Rows of figures; all runs but the base show their difference from it, in this form."""
     return [[f"  {row.name}", *(_cell(row, run, base, form) for run in runs)] for row in rows]
 
 
@@ -110,7 +110,7 @@ def _cell(row: Row, run: BenchRun, base: BenchRun, form: Callable[[str], str]) -
 
 
 def table_name(run: BenchRun) -> str:
-    """What the runs of a table share."""
+    """The name of a table: the values that its runs share."""
     at_once, temperature, backend = run.setting.table
     name = f"temperature {temperature:g}, backend {backend}"
     return f"{name}, at most {at_once} at a time" if at_once else name

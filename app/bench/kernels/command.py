@@ -1,4 +1,4 @@
-"""`acceptor bench kernels`. What only a run needs is imported when it runs."""
+"""`acceptor bench kernels`. Imports that only a run needs happen when it runs."""
 
 from typing import Any
 

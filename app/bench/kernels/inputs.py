@@ -1,6 +1,6 @@
-"""A batch to verify, with drafts that were really drawn from the draft's own law.
+"""Makes batches to verify, with drafts that are really drawn from the draft's own law.
 
-Its logits are of several kinds, from a language model's to a kernel's worst case.
+Logits are of several kinds, from a language model's to a kernel's worst case.
 """
 
 from functools import partial
@@ -22,7 +22,7 @@ MIXED = ("lm", "zipf", "flat", "sharp", "ties")
 
 @frozen(eq=False)
 class Logits:
-    """What two models said about one batch.
+    """The logits of two models for one batch.
 
     Attributes:
         target: [num_reqs, K + 1, vocab_size].
@@ -48,7 +48,7 @@ class Logits:
             drawn += DRAFT_NOISE * normal()
             near[place :: len(kinds)] = drawn.round_() if kind == "ties" else drawn
         shape = (num_reqs, num_rows, vocab_size)
-        # Nothing is drafted behind the last row.
+        # Nothing is drafted after the last row.
         return cls(target.view(shape), near.view(shape)[:, :-1].contiguous())
 
 
@@ -60,7 +60,7 @@ def _bad(rows: Tensor) -> Tensor:
 
 MAX_POSITION = 4096
 PROMPT_LEN, OUTPUT_LEN = 512, 128
-"""Tokens that penalties count."""
+"""How many tokens penalties count."""
 
 
 class Step(NamedTuple):
@@ -71,7 +71,7 @@ class Step(NamedTuple):
     policy: Policy
 
     def first(self, num_reqs: int) -> "Step":
-        """The same for the first requests only; views, no copies of logits."""
+        """The arguments for the first requests only; logits are views, not copies."""
         batch, count = self.batch, min(num_reqs, self.batch.num_reqs)
         num_logits, masks = count * (batch.max_spec_len + 1), batch.allowed_tokens
         few = evolve(
@@ -87,7 +87,7 @@ class Step(NamedTuple):
 
 
 def make_step(workload: Workload, logits: Logits, noise: torch.Generator, sampler: Sampler) -> Step:
-    """Let the sampler draft from the draft's own law, and put the batch together."""
+    """Let the sampler draw drafts from the draft's own law, and put the batch together."""
     policy, num_reqs, device = workload.make_policy(), workload.num_reqs, noise.device
     positions = torch.randint(MAX_POSITION, (num_reqs,), generator=noise, device=device)
     params = SamplingTensors.stack(_requests(workload, noise), device)
@@ -122,7 +122,7 @@ def _requests(workload: Workload, noise: torch.Generator) -> tuple[SamplingParam
 
 
 def _allowed(workload: Workload, drafts: Tensor, noise: torch.Generator) -> Tensor:
-    """For every row of the target; drafted tokens are allowed, so that drafts are as long."""
+    """Masks for every row of the target; drafted tokens are allowed, so drafts are not cut."""
     num_reqs, num_tokens = drafts.shape
     shape, device = (num_reqs, num_tokens + 1, workload.vocab_size), noise.device
     allowed = torch.empty(shape, dtype=torch.bool, device=device)
@@ -132,7 +132,7 @@ def _allowed(workload: Workload, drafts: Tensor, noise: torch.Generator) -> Tens
 
 
 def _token_counts(logits: Logits, noise: torch.Generator) -> TokenCounts:
-    """Of a text that the first rows of the target might have written."""
+    """Counts of a text that the first rows of the target might have written."""
     first = logits.target[:, 0].float().nan_to_num().softmax(-1)
     num_reqs, vocab_size = first.shape
     text = first.multinomial(PROMPT_LEN + OUTPUT_LEN, replacement=True, generator=noise)
@@ -159,6 +159,6 @@ def draw_drafts(
             draft_index=place + 1,
             draft_stream=policy.draft_stream,
         )
-        # Rows that nothing can be drawn from have a draft as well.
+        # Rows that no token can be drawn from get a draft token, too.
         drafts[:, place] = sampler.sample(batch, params).token_ids.clamp(min=0)
     return drafts

@@ -1,4 +1,4 @@
-"""From the command's options to a run, and from a run to files."""
+"""Turns the command's options into a run, and a run into files."""
 
 import math
 import time
@@ -26,13 +26,13 @@ from .workload import HEADLINE, INPUTS, WORST, Line, Run, Workload
 WIDTH = 190
 HEADLINE_EFFORT = Effort(count=60, num_sets=4, num_checked=4, eager=True)
 WORST_EFFORT = Effort(count=30, num_sets=1, num_checked=1, eager=False)
-"""The worst table looks for breadth: a case that is missed there is off by far more than noise."""
+"""The worst table is broad, not precise: a bad case there stands out far above noise."""
 
 Options = Mapping[str, Any]
 
 
 def run(options: Options) -> None:
-    """Measure, or read what was measured; print it, and write what is asked for."""
+    """Measure, or read an earlier run; print it, and write the requested files."""
     make_room(options["json_file"], options["markdown_file"])
     check_drawable("--plot", options["plot"])
     earlier: Path | None = options["read"]
@@ -48,7 +48,7 @@ def run(options: Options) -> None:
 
 
 def measure(options: Options) -> Run:
-    """Measure, telling each workload's times on stderr as they come."""
+    """Measure, and print each workload's times to stderr as they come."""
     start, device = time.monotonic(), known_device(options["device"])
     check_choice("--device", device.type, ("cpu", "cuda"))
     num_reqs, inputs = options["requests"], options["inputs"]
@@ -98,7 +98,7 @@ def _effort(usual: Effort, options: Options) -> Effort:
 
 
 def _own_rows(options: Options) -> Iterator[Workload]:
-    """Of every combination of the options."""
+    """A row for every combination of the options."""
     recipe = Recipe(**{name: options[name] for name in fields_dict(Recipe)})
     same = {name: options[name] for name in ("dtype", "repetition_penalty", "logprobs", "allowed")}
     names = ("vocab_size", "spec_tokens", "policies")
@@ -116,7 +116,7 @@ def _own_rows(options: Options) -> Iterator[Workload]:
 def _chosen(
     rows: Sequence[Workload], num_reqs: Sequence[int], inputs: Sequence[str], only: Sequence[str]
 ) -> Iterator[Workload]:
-    """Rows whose names are asked for, at one size and with one kind of inputs after the other."""
+    """The rows with requested names, for one size and one kind of inputs after the other."""
     for size, kind, row in product(num_reqs, inputs, rows):
         if not only or any(text in row.label for text in only):
             yield evolve(row, num_reqs=size, inputs=kind)

@@ -1,6 +1,6 @@
 """Runs workloads on backends and times them.
 
-A backend that lacks a policy or a recipe, or breaks on it, costs its own cell and no other.
+A backend that lacks a policy or a recipe, or fails on it, loses only its own cell.
 """
 
 import time
@@ -23,16 +23,16 @@ NEVER_CAPTURED = ("reference",)
 """Backends that wait for the device, which a CUDA graph cannot hold."""
 BANDWIDTH_BYTES = 2**32
 SEED = 0
-"""Of all inputs."""
+"""The seed of all inputs."""
 
 
 @frozen(kw_only=True)
 class Effort:
-    """What goes into each workload.
+    """The effort per workload.
 
     Attributes:
         count: timed calls of each kind.
-        num_sets: inputs that take turns, so that none stays in a cache.
+        num_sets: sets of inputs that take turns, so that none stays in a cache.
         num_checked: requests that the reference verifies, too.
         eager: whether eager calls are timed even where replays are.
     """
@@ -53,13 +53,13 @@ class KernelBench:
 
     @property
     def bandwidth(self) -> float | None:
-        """Bytes per second of a plain read; None where it cannot be measured."""
+        """Bytes per second of a plain read; None if it cannot be measured."""
         with torch.accelerator.device_index(self.stopwatch.device.index):
             floor = self.stopwatch.floor(BANDWIDTH_BYTES)
         return None if floor is None else BANDWIDTH_BYTES / (floor * 1e-6)
 
     def run(self, workloads: Iterable[Workload], effort: Effort) -> Iterator[Line]:
-        """Measure one workload after the other; neighbours of one shape share their logits."""
+        """Measure one workload after the other; consecutive ones of a shape share logits."""
         for _, same_shape in groupby(workloads, lambda workload: workload.shape):
             logits: list[Logits] = []
             for workload in same_shape:
@@ -110,7 +110,7 @@ class KernelBench:
 
 
 def _calls(sampler: Sampler, steps: Sequence[Step], outputs: Sequence[VerifyOutput]) -> list[Call]:
-    """One call for each step, into memory that exists already."""
+    """One call for each step, into preallocated memory."""
     size = max(sampler.verify_workspace_size(*step) for step in steps)
     workspace = torch.zeros(size, dtype=torch.uint8, device=outputs[0].token_ids.device)
     verify = partial(sampler.verify, workspace=workspace)

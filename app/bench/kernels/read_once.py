@@ -8,12 +8,12 @@ import triton.language as tl
 from torch import Tensor
 
 SHAPES = ((1024, 4), (2048, 4), (4096, 8), (8192, 8))
-"""Words of 4 bytes per program, and its warps."""
+"""The 4-byte words per program, and its warps."""
 
 
 @triton.jit
 def read_once_kernel(words, maxima, num_words, SPAN: tl.constexpr):
-    """Program i keeps the largest of its SPAN words."""
+    """Program i stores the largest of its SPAN words."""
     program = tl.program_id(0)
     places = program * SPAN + tl.arange(0, SPAN)
     loaded = tl.load(words + places, mask=places < num_words, other=0)
@@ -21,7 +21,7 @@ def read_once_kernel(words, maxima, num_words, SPAN: tl.constexpr):
 
 
 def read_once(words: Tensor, shape: tuple[int, int]) -> Callable[[], Tensor]:
-    """What reads words in one launch and gives the largest one of each program.
+    """Returns a function that reads words in one launch, for the largest one of each program.
 
     Args:
         words: [num_words] int32, less than 2**31 of them.

@@ -1,6 +1,6 @@
-"""How long calls take, one by one: replays of CUDA graphs, and eager calls to their result.
+"""Times calls one by one: replays of CUDA graphs, and eager calls to their result.
 
-What no backend can beat is the time of reading so many bytes once, by a plain kernel.
+The floor for every backend is the time in which a plain kernel reads the same bytes once.
 """
 
 import time
@@ -18,7 +18,7 @@ from ...engine.capture import cuda_recorder
 Call = Callable[[], Any]
 
 FLUSHED_BYTES = 256 * 2**20
-"""Several times what the level-2 caches of today's devices hold."""
+"""Several times the size of level-2 caches of today's devices."""
 FLOOR_COUNT = 30
 
 
@@ -27,7 +27,7 @@ class Stopwatch:
     """Times calls on one device in microseconds, each with a cold cache. The calls take turns.
 
     Attributes:
-        device: where; on a CPU there is nothing to flush, and no graph.
+        device: the device; a CPU has no graphs, and its caches are not flushed.
     """
 
     device: torch.device
@@ -40,7 +40,7 @@ class Stopwatch:
         return torch.empty(size, dtype=torch.uint8, device=self.device)
 
     def replays(self, calls: Sequence[Call], count: int) -> list[float]:
-        """Between two events around each replay of a call's CUDA graph."""
+        """Times between two events around each replay of a call's CUDA graph."""
         record = cuda_recorder()
         graphs = [record(call) for call in calls]
         pairs = [(_event(), _event()) for _ in range(count)]
@@ -53,7 +53,7 @@ class Stopwatch:
         return [1000 * start.elapsed_time(end) for start, end in pairs]
 
     def eager(self, calls: Sequence[Call], count: int) -> list[float]:
-        """From each call to its synchronised result, by the host's clock."""
+        """Times from each call to its synchronised result, by the host's clock."""
         times = []
         for call in calls:
             call()
@@ -67,12 +67,12 @@ class Stopwatch:
         return times
 
     def wait(self) -> None:
-        """Until the device has finished."""
+        """Wait until the device has finished."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def floor(self, num_bytes: int) -> float | None:
-        """Median of reading so many bytes at the fastest launch shape; None without CUDA or Triton.
+        """The median time to read these bytes at the fastest shape; None without CUDA or Triton.
 
         Each number of bytes is measured once.
         """

@@ -18,24 +18,24 @@ SHAPE_WITHOUT_INPUTS = ("num_spec_tokens", "vocab_size", "dtype")
 SHAPE = (*SHAPE_WITHOUT_INPUTS, "inputs")
 
 Found = Sequence[tuple[Cell, Line]]
-"""One backend's cells of a row and a batch size: one, or one for each kind of inputs."""
+"""One backend's cells for a row and a batch size: one, or one for each kind of inputs."""
 Renders = Mapping[str, Callable[[Found], str]]
-"""What a column shows, by what its head says behind the backend."""
+"""The value of a column, by the word after the backend in its head."""
 
 
 def number(value: float | None) -> str:
-    """Three digits or one decimal, whichever is more."""
+    """A number with three digits or one decimal, whichever is more."""
     return "–" if value is None else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
 def markdown(run: Run) -> str:
-    """For the documentation: the machine and every table."""
+    """The machine and every table, for the documentation."""
     parts = (f"**{title}**\n\n{table.as_markdown()}" for title, table in tables(run))
     return "\n".join((f"{about(run)}\n", *parts))
 
 
 def about(run: Run) -> str:
-    """Where it ran, how fast memory is there, and what is not as it should be."""
+    """The machine, the speed of its memory, and problems of the run."""
     machine = ", ".join(f"{name} {value}" for name, value in run.machine.items())
     lines = (*run.lines, *run.worst)
     first, cells = lines[0].workload, [cell for line in lines for cell in line.cells]
@@ -56,7 +56,7 @@ def about(run: Run) -> str:
 
 
 def tables(run: Run) -> Iterator[tuple[str, Table]]:
-    """Each with its title, which names the batch sizes that a cell has one time for."""
+    """The tables with titles; a title names the batch sizes whose times a cell lists."""
     if run.lines:
         title = "Graph replay with a cold cache, and eager call to its synchronised result, µs at"
         renders: Renders = {
@@ -72,7 +72,7 @@ def tables(run: Run) -> Iterator[tuple[str, Table]]:
 
 
 def _mask_costs(run: Run) -> Iterator[tuple[str, Table]]:
-    """What masks cost: both sides have one outcome, and so read the same rows."""
+    """The cost of masks, from pairs of rows with the same outcome, so that both read the same."""
     lines = {line.workload: line for line in run.worst}
     costs = [
         evolve(line, floor=None, cells=tuple(map(_over, line.cells, other.cells)))
@@ -91,13 +91,13 @@ def _over(cell: Cell, other: Cell) -> Cell:
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Each that kept a backend from being measured, once."""
+    """The problems that kept a backend from being measured, each once."""
     cells = (cell for line in (*run.lines, *run.worst) for cell in line.cells)
     yield from dict.fromkeys(f"{cell.backend}: {cell.problem}" for cell in cells if cell.problem)
 
 
 def _slowest(found: Found, show: Callable[[float], str] = number) -> str:
-    """The longest time, and of several kinds of inputs the one that took it."""
+    """The longest time and, if there are several kinds of inputs, the kind that took it."""
     cell, line = max(found, key=lambda one: math.inf if one[0].time is None else one[0].time)
     time = NOT_AVAILABLE if cell.time is None else show(cell.time)
     return f"{time} {line.workload.inputs}" if len(found) > 1 else time
@@ -109,7 +109,7 @@ def _side_by_side(
     renders: Renders,
     shown: Sequence[str] = SHAPE_WITHOUT_INPUTS,
 ) -> tuple[str, Table]:
-    """A row for each workload and columns for each backend, in each cell all batch sizes."""
+    """A row for each workload and columns for each backend; each cell lists all batch sizes."""
     sizes = list(dict.fromkeys(line.workload.num_reqs for line in lines))
     groups, cells = dict[str, list[list[Line]]](), dict[tuple[str, str], str]()
     for line in lines:
@@ -130,7 +130,7 @@ def _cell(texts: Sequence[str]) -> str:
 
 
 def label(line: Line, lines: Sequence[Line], shown: Sequence[str] = SHAPE) -> str:
-    """Parameters, and what of policy and shape is not the first line's."""
+    """The parameters, and those parts of policy and shape that differ from the first line's."""
     first, workload = lines[0].workload, line.workload
     shape = {
         "num_spec_tokens": f"K = {workload.num_spec_tokens}",
@@ -144,7 +144,7 @@ def label(line: Line, lines: Sequence[Line], shown: Sequence[str] = SHAPE) -> st
 
 
 def picture(run: Run) -> Picture:
-    """One panel for each workload, of the worst table only where there is no other."""
+    """One panel for each workload; those of the worst table only if there are no others."""
     measured = run.lines or run.worst
     panels: dict[str, dict[str, Curve]] = {label(line, measured): {} for line in measured}
     for line in measured:

@@ -1,4 +1,4 @@
-"""What is measured, sizes, inputs, recipe and policy of one batch, and what a run found of each."""
+"""Defines what is measured (a batch's size, inputs, recipe and policy), and a run's record."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -16,9 +16,9 @@ INPUTS = ("lm", "zipf", "flat", "sharp", "ties", "mixed", "bad")
 
 SYNTHETIC_ACCEPTANCE_RATE = 0.7
 COUNT_BYTES = 5
-"""Of a token id in `TokenCounts`: a bool and an int32."""
+"""The bytes of a token id in `TokenCounts`: a bool and an int32."""
 MASK_BYTES = 4
-"""Of a word of a mask."""
+"""The bytes of a word of a mask."""
 
 
 @frozen(kw_only=True)
@@ -27,12 +27,12 @@ class Workload:
 
     Attributes:
         num_spec_tokens: K draft tokens of every request.
-        dtype: of both models' logits, one of `DTYPES`.
-        inputs: what the logits look like, one of `INPUTS`.
-        num_biases: token ids of every request whose logits are biased.
-        logprobs: how many each token comes with; None for none.
-        allowed: the share of token ids that masks of every row allow; without masks at 1.
-        is_applied: the logits of all other ids are -inf beforehand, and there are no masks.
+        dtype: that of both models' logits, one of `DTYPES`.
+        inputs: the kind of logits, one of `INPUTS`.
+        num_biases: how many token ids of every request have a bias.
+        logprobs: how many logprobs each token gets; None for none.
+        allowed: the share of token ids that every row's mask allows; at 1 there are no masks.
+        is_applied: there are no masks, but the logits of all other ids are -inf beforehand.
     """
 
     num_reqs: int = 1
@@ -55,7 +55,7 @@ class Workload:
 
     @property
     def params(self) -> SamplingParams:
-        """Of every request, without seed and biases."""
+        """The parameters of every request, without seed and biases."""
         return SamplingParams(
             **asdict(self.recipe),
             repetition_penalty=self.repetition_penalty,
@@ -64,7 +64,7 @@ class Workload:
 
     @property
     def label(self) -> str:
-        """The policy and the parameters, as tables show them."""
+        """The policy and the parameters, in the tables' form."""
         recipe, words = self.recipe, [self.policy]
         if not recipe.is_greedy:
             words += [f"temperature {recipe.temperature:g}"]
@@ -89,7 +89,7 @@ class Workload:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What workloads must share to be measured with the same logits."""
+        """A key; workloads with equal ones are measured with the same logits."""
         return self.num_reqs, self.num_spec_tokens, self.vocab_size, self.dtype, self.inputs
 
     @property
@@ -99,12 +99,12 @@ class Workload:
 
     @property
     def is_masked(self) -> bool:
-        """Whether rows come with masks."""
+        """Whether rows have masks."""
         return self.allowed < 1 and not self.is_applied
 
     @property
     def num_bytes(self) -> int:
-        """What the rule reads: every row that it needs once, counts under a penalty, and masks."""
+        """The bytes that the rule reads: each needed row once, counts with a penalty, and masks."""
         num_rows = self.num_spec_tokens + 1 + self.num_spec_tokens * self.reads_draft_logits
         for_each_id = num_rows * int(getattr(torch, self.dtype).itemsize)
         for_each_id += COUNT_BYTES * self.params.has_penalties
@@ -153,7 +153,7 @@ WORST: Sequence[Workload] = (
     Workload(vocab_size=32_001, recipe=_TOP_P),
     Workload(vocab_size=32_000, num_spec_tokens=15, recipe=Recipe(temperature=0.8, top_p=0.9)),
 )
-"""The rows whose worst inputs are looked for, shape by shape, as one shape shares its logits."""
+"""The rows of the worst table, shape by shape, because workloads of one shape share logits."""
 
 
 @frozen(kw_only=True)
@@ -161,13 +161,13 @@ class Cell:
     """One backend on one workload. Times are microseconds of every call, each with a cold cache.
 
     Attributes:
-        replays: of CUDA graphs.
-        eager: from the call to its synchronised result.
+        replays: times of CUDA graphs.
+        eager: times from the call to its synchronised result.
         problem: why there are no times.
-        mean_accepted: draft tokens per request.
+        mean_accepted: accepted draft tokens per request.
         num_checked: requests whose tokens were compared with the reference's.
-        num_different: of these, how many differ; near-ties are not excused here.
-        first_call_seconds: the first call, compilation included.
+        num_different: how many of these differ; near-ties are not excused here.
+        first_call_seconds: the time of the first call, compilation included.
     """
 
     backend: str
@@ -181,7 +181,7 @@ class Cell:
 
     @property
     def time(self) -> float | None:
-        """The median, of replays if there are any."""
+        """The median time: of replays if there are any."""
         times = self.replays or self.eager
         return median(times) if times else None
 
@@ -191,7 +191,7 @@ class Line:
     """One workload and every backend on it.
 
     Attributes:
-        floor: microseconds of reading its bytes once; None where that was not measured.
+        floor: microseconds to read its bytes once; None if that was not measured.
     """
 
     workload: Workload
@@ -205,10 +205,10 @@ class Run:
 
     Attributes:
         bandwidth: bytes per second of a plain read; None if it could not be measured.
-        num_sets: fresh inputs that took turns, not in the worst table.
-        lines: in the order they were asked for.
-        worst: lines of the worst table, which says for each row and size which inputs are slowest.
-        num_left_out: lines for which there was no time.
+        num_sets: sets of fresh inputs that took turns, except in the worst table.
+        lines: the headline's, in the requested order.
+        worst: those of the worst table, which names the slowest inputs for each row and size.
+        num_left_out: how many lines there was no time for.
     """
 
     date: str
