@@ -1,6 +1,6 @@
-"""From a batch to the numbers that its kernels are launched with, and addresses that stay.
+"""Turns a batch into the numbers and lasting addresses that its kernels are launched with.
 
-Works for tensors of any device, so that a host build can be run with the same arguments.
+It works for tensors on any device, so that a host build can run with the same arguments.
 """
 
 from typing import Any
@@ -20,15 +20,15 @@ from .params import MAX_RATES
 from .variant import ANY_CHANGE, LOGIT_TYPES, LOSSY, MASKS, NO_CHANGE, Variant, policy_number
 
 MOST_NAMED = 32
-"""Biases that a warp looks for in each block; for more, ids are marked before rows are read."""
+"""The most biases that a warp looks for in each block; if there are more, ids are marked first."""
 _INTEGERS = ("positions", "slot_ids", "cu_num_logits", "draft_token_ids", "allowed_rows")
-"""Tensors of a batch, as far as it has them, of int32 or int64 and any stride."""
+"""The tensors of a batch that are int32 or int64 with any stride; some may be missing."""
 
 
 def job_of(
     batch: VerifyBatch | SampleBatch, params: SamplingTensors, policy: Policy | None = None
 ) -> Job:
-    """What a call is told: a verification or, without a policy, one draw per request.
+    """Describe a verification or, without a policy, one draw per request.
 
     Raises:
         InvalidInputError: the parameters are not for this batch.
@@ -101,7 +101,7 @@ def _change(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> int:
 
 
 def _fields(batch: VerifyBatch | SampleBatch, step: Step, extent: Extent) -> Fields:
-    """What any call is told."""
+    """The fields of any call."""
     sizes = ("num_reqs", "max_spec_len", "vocab_size", "draft_vocab_size", "filtered")
     params, logits = step.params, step.logits
     return {
@@ -136,7 +136,7 @@ def _recipe(name: str, recipe: RecipeTensors) -> Fields:
 
 
 def _changes(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> Fields:
-    """What is done to logits of the target, and what is told of its tokens."""
+    """The fields for changes of the target's logits, and for logprobs."""
     fields: Fields = {}
     if batch.allowed_tokens is not None:
         fields["allowed_stride"] = batch.allowed_tokens.stride(0) * batch.allowed_tokens.itemsize

@@ -1,8 +1,8 @@
 """Compiled kernels on disk, in the user's cache directory.
 
-Keyed by sources, options, architecture and compiler, so that nothing stale is ever found. A file
-appears under its name when it is complete, and ends in a checksum of what is before. Where nothing
-can be kept, kernels are compiled in every process.
+Files are keyed by sources, options, architecture and compiler, so none is ever stale. A file gets
+its name when it is complete, and ends in a checksum of its content. If nothing can be kept, every
+process compiles its kernels.
 """
 
 import hashlib
@@ -22,11 +22,11 @@ _logger = logging.getLogger(__name__)
 
 
 def user_cache_directory() -> Path:
-    """Where this user's compiled kernels are kept, by the XDG convention."""
+    """The directory of this user's compiled kernels, by the XDG convention."""
     try:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:  # neither HOME nor an entry among the system's users
-        base = Path("/nonexistent")  # as systems call the home of a user who has none
+    except RuntimeError:  # neither HOME nor an entry in the system's list of users
+        base = Path("/nonexistent")  # what systems name as the home of a user without one
     return base / "acceptor" / "cupy"
 
 
@@ -35,19 +35,19 @@ class CompiledKernels:
     """Machine code by kernel, variant and architecture.
 
     Attributes:
-        directory: where files are kept.
+        directory: the folder of the files.
     """
 
     directory: Path = field(factory=user_cache_directory)
 
     def path(self, kernel: str, variant: Variant, architecture: int) -> Path:
-        """Where a kernel's code is kept, or would be."""
+        """The file of a kernel's code, whether it exists or not."""
         asked = *sources().values(), kernel, *options_of(kernel, variant, architecture)
         digest = hashlib.sha256("\0".join([*asked, compiler_version()]).encode())
         return self.directory / f"{digest.hexdigest()[:32]}.cubin"
 
     def load(self, kernel: str, variant: Variant, architecture: int) -> bytes:
-        """Machine code, compiled if it is not there yet, which takes seconds and is logged.
+        """Load machine code. If it does not exist, compile it, which takes seconds and is logged.
 
         Raises:
             UnavailableError: it cannot be compiled here.
@@ -83,7 +83,7 @@ def _checksum(code: bytes) -> bytes:
 
 
 def _read_whole(path: Path) -> bytes | None:
-    """The code in a file; None if it cannot be read, or is not what was written."""
+    """The code in a file; None if it cannot be read, or is damaged."""
     try:
         kept = path.read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""NVRTC: CUDA C++ to machine code, at run time and without a driver."""
+"""Compiles CUDA C++ to machine code with NVRTC, at run time and without a driver."""
 
 from functools import cache
 from importlib.resources import files
@@ -19,7 +19,7 @@ def sources() -> dict[str, str]:
 
 
 def options_of(kernel: str, variant: Variant, architecture: int) -> tuple[str, ...]:
-    """Compiler options of a kernel."""
+    """The compiler options of a kernel."""
     warps = f"-DKERNEL_WARPS={KERNELS[kernel].num_warps}"
     return f"-arch=sm_{architecture}", *OPTIONS, *variant.macros, warps
 
@@ -64,7 +64,7 @@ def compile_kernel(kernel: str, variant: Variant, architecture: int) -> bytes:
     )
     try:
         nvrtc.compileProgram(handle, options_of(kernel, variant, architecture))
-        # CuPy takes off the last byte, as if it ended a string; disassemblers miss it.
+        # CuPy drops the last byte as if it ended a string; disassemblers need it.
         code: bytes = nvrtc.getCUBIN(handle) + bytes(1)
     except nvrtc.NVRTCError as error:
         log = nvrtc.getProgramLog(handle)

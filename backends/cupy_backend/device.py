@@ -1,7 +1,7 @@
-"""The driver: compiled kernels of one device, loaded once by CuPy and launched cheaply.
+"""Loads a device's compiled kernels once through CuPy, and launches them cheaply by the driver.
 
-From sm_90 on a launch may begin before the one before it has ended, and the kernel itself waits for
-what it reads. CuPy's driver module cannot say so.
+From sm_90 on a launch may begin before the previous one has ended, and the kernel itself waits for
+its inputs. CuPy's driver module has no such option.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _MOST_ASKED_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
 _CONFIG = struct.Struct("=7I4xQQI4x")
-"""CUlaunchConfig: grid, block, shared bytes; stream, attributes, how many."""
+"""CUlaunchConfig: grid, block, shared bytes; stream, attributes and their number."""
 _ATTRIBUTE = ctypes.create_string_buffer(
     struct.pack("=IIi60x", _PROGRAMMATIC_STREAM_SERIALIZATION, 0, 1)
 )
@@ -77,7 +77,7 @@ class Kernel:
 
 @cache
 def driver_function() -> Callable[..., int]:
-    """What launches; found before anything is enqueued that another launch must follow.
+    """The driver's launch function; looked up before the first of several launches is enqueued.
 
     Raises:
         UnavailableError: the driver is not found.
@@ -99,7 +99,7 @@ class Device:
         index: torch's number of it.
         architecture: its compute capability, 90 for sm_90.
         num_multiprocessors: how many it has.
-        compiled: where machine code comes from.
+        compiled: the source of machine code.
     """
 
     index: int
@@ -163,7 +163,7 @@ class Device:
                 room = measure(function, num_threads, shared) * self.num_multiprocessors
         except RuntimeError as error:
             if "out of memory" in str(error):
-                # No matter of the driver's age; the engine knows what to do.
+                # The driver is not too old; the engine handles a lack of memory.
                 raise
             kept = self.compiled.path(name, variant, self.architecture)
             raise UnavailableError(

@@ -1,4 +1,4 @@
-"""One step's numbers, how its rows are cut, and the kernels that it launches."""
+"""The numbers of one step, the division of its rows, and the kernels that it launches."""
 
 from array import array
 from typing import Any
@@ -12,32 +12,32 @@ from .variant import BFLOAT16, LOSSY, MARKED_BLOCKS, POLICIES, Variant
 
 Fields = dict[str, Any]
 Grid = tuple[int, int]
-"""CTAs of a launch."""
+"""The CTAs of a launch."""
 
 FEWEST_PIECE_BLOCKS = 8
-"""Blocks of a piece, one for each warp that counts."""
+"""The blocks of a piece, one for each counting warp."""
 CLOSER_LOOKS = 2
-"""Launches that take a closer look where several CTAs share a row: more are hardly ever needed."""
+"""How many launches look again where several CTAs share a row; more are hardly ever needed."""
 MOST_SUMS = 3
-"""Of a lossy policy: entropies, what survives, what is moved."""
+"""The sums of a lossy policy: entropies, what survives, what is moved."""
 FEWEST_RESIDUAL_BLOCKS, MOST_RESIDUAL_BLOCKS = 16, 80
 """Blocks of a CTA of `accept`, of which a device has room for half as many: one a warp, and of
 residuals, of which most rows have none, at most so many."""
 
 
 def _blocks_each(num_blocks: int, rows: int, room: int, fewest: int) -> int:
-    """Blocks of a CTA, where `room` CTAs share rows out."""
+    """The blocks per CTA, if `room` CTAs share the rows."""
     return max(-(-num_blocks // max(room // max(rows, 1), 1)), fewest)
 
 
 @frozen(eq=False)
 class Job:
-    """What one step is told, but for addresses that change from call to call.
+    """The arguments of one step, except for addresses that change from call to call.
 
     Attributes:
-        variant: of its kernels.
-        extent: how large the batch is.
-        fields: by the names of params.FIELDS, and the policy's numbers.
+        variant: the kernels' variant.
+        extent: the sizes of the batch.
+        fields: values by the names of params.FIELDS, and the policy's numbers.
     """
 
     variant: Variant
@@ -62,7 +62,7 @@ class Job:
 
     @property
     def reader(self) -> str:
-        """The kernel that reads rows; with more warps where these have a multiprocessor each."""
+        """The kernel that reads rows; with more warps if each CTA has a multiprocessor."""
         if self.extent.greedy:
             return "greedy"
         if not self.extent.filtered:
@@ -71,11 +71,11 @@ class Job:
 
     @property
     def leaves_open(self) -> bool:
-        """Whether counts mostly leave thresholds open: logits have more bits than that."""
+        """Whether counts mostly leave thresholds open: logits have more bits than counters tell."""
         return self.extent.filtered and self.variant.logits != BFLOAT16
 
     def launches(self) -> list[tuple[str, Grid]]:
-        """Kernels one behind the other, and their CTAs."""
+        """The kernels in order, and their CTAs."""
         extent, fields = self.extent, self.fields
         reqs, drafts = extent.num_reqs, extent.max_spec_len
         grid = reqs * fields["num_pieces"], extent.rows_each
@@ -95,7 +95,7 @@ class Job:
         return launches
 
     def _sums_of(self, policy: type[Policy]) -> int:
-        """Launches that look at rows once more when laws are known, one sum after the other."""
+        """Launches that read rows once more when laws are known, one sum after the other."""
         drafts = self.extent.max_spec_len
         if policy is Block:
             return int(drafts > 1)
@@ -106,7 +106,7 @@ class Job:
         return sums - int(self.fields["tells_entropies"])
 
     def words(self) -> "array[int]":
-        """The kernels' argument, and behind it a place for its address."""
+        """The kernels' argument, followed by a place for its address."""
         words = array("q", pack(self.fields))
         words.append(0)
         return words

@@ -1,7 +1,7 @@
-"""How large a batch is, and what of it lies where in a workspace.
+"""The sizes of a batch, and the parts of its workspace.
 
-Control words and counts are 0 between calls; everything else is never cleared. So that calls of
-different sizes can share a workspace, its first half is for these only.
+Control words and counts are 0 between calls; other parts are never cleared. Calls of different
+sizes can share a workspace, because its first half holds only control words and counts.
 """
 
 from functools import cached_property
@@ -13,7 +13,7 @@ from ...core.race import BLOCK_SIZE
 from .variant import COUNT_WORDS, MAX_LISTED
 
 MOST_SPLIT_ROWS = 128
-"""Rows that several CTAs each may count: a device has about as many multiprocessors."""
+"""The most rows that several CTAs each may count: a device has about this many multiprocessors."""
 _ALIGNMENT = 16
 _FACTS_BYTES, _MASS_BYTES, _WORD_BYTES, _MARKS_BYTES = 80, 8, 4, 192
 _SEARCH_BYTES = 64
@@ -21,17 +21,17 @@ _SEARCH_BYTES = 64
 
 @frozen(slots=False)
 class Extent:
-    """How large a batch is.
+    """The sizes of a batch.
 
     Attributes:
-        num_reqs: its requests.
-        max_spec_len: the longest draft.
-        vocab_size: ids of the target.
-        draft_vocab_size: ids of draft rows; 0 if none is read.
-        sums_each: numbers of a block that `accept` leaves.
-        greedy: whether only largest logits of rows are asked for.
+        num_reqs: how many requests it has.
+        max_spec_len: the length of the longest draft.
+        vocab_size: the target's vocabulary.
+        draft_vocab_size: the vocabulary of draft rows; 0 if none is read.
+        sums_each: how many numbers `accept` stores per block.
+        greedy: whether only the largest logit of each row is needed.
         filtered: whether rows are counted.
-        marked: whether ids are marked that bias or penalties touch.
+        marked: whether ids with bias or penalties are marked.
     """
 
     num_reqs: int
@@ -45,17 +45,17 @@ class Extent:
 
     @property
     def rows_each(self) -> int:
-        """Rows of a request that are read, at most."""
+        """The most rows of a request that are read."""
         return self.max_spec_len + 1 + (self.max_spec_len if self.draft_blocks else 0)
 
     @property
     def target_blocks(self) -> int:
-        """Blocks of a target row."""
+        """How many blocks a target row has."""
         return -(-self.vocab_size // BLOCK_SIZE)
 
     @property
     def draft_blocks(self) -> int:
-        """Blocks of a draft row."""
+        """How many blocks a draft row has."""
         return -(-self.draft_vocab_size // BLOCK_SIZE)
 
     @property
@@ -65,12 +65,12 @@ class Extent:
 
     @cached_property
     def num_bytes(self) -> int:
-        """Of a workspace."""
+        """The size of a workspace."""
         half = max(sum(size for _, size in part) for part in (self._control, self._scratch))
         return 2 * -(-half // _ALIGNMENT) * _ALIGNMENT
 
     def areas(self, address: int, num_bytes: int) -> dict[str, int]:
-        """Addresses by the names of params.FIELDS, in a workspace of at least `num_bytes`."""
+        """Addresses in a workspace of at least `num_bytes`, by the names of params.FIELDS."""
         places: dict[str, int] = {}
         second_half = address + num_bytes // 2 // _ALIGNMENT * _ALIGNMENT
         for begin, part in ((address, self._control), (second_half, self._scratch)):

@@ -14,7 +14,7 @@ _PARTS = {
     "Integers": ("", "_stride", "_wide"),
     "Recipe": ("_temperature", "_min_p", "_top_k", "_top_p"),
 }
-"""Of fields that are structs themselves."""
+"""The words of fields that are structs themselves."""
 
 
 def _fields() -> tuple[str, ...]:
@@ -34,7 +34,7 @@ SIZE = _LAYOUT.size
 
 
 def pack(fields: Mapping[str, Any]) -> bytearray:
-    """The struct; fields not named are 0, which is null for a pointer.
+    """Pack the struct; fields not named are 0, which is null for a pointer.
 
     Args:
         fields: integers and addresses by name, and a policy's epsilon, delta and rates.

@@ -1,4 +1,4 @@
-"""What is the same for all calls that look alike: later ones only enter addresses."""
+"""Plans that all calls of the same kind share: later calls only enter addresses."""
 
 import weakref
 from array import array
@@ -29,14 +29,14 @@ _MOST_PLANS = 64
 
 @frozen(eq=False)
 class Plan:
-    """What is launched, but for addresses of a call.
+    """The launches of a kind of call, except for the addresses.
 
     Attributes:
-        device: where.
-        extent: how large the batch is.
-        launches: kernels one behind the other, and their CTAs.
+        device: the device that they run on.
+        extent: the sizes of the batch.
+        launches: the kernels in order, and their CTAs.
         template: the kernels' argument, see `Job.words`.
-        outputs: those that fit, as far as calls were given any.
+        outputs: outputs that were given to calls and found to fit.
     """
 
     device: Device
@@ -48,7 +48,7 @@ class Plan:
 
     @classmethod
     def of(cls, device: Device, job: Job) -> "Plan":
-        """The plan of a job, whose kernels are compiled if they are not there yet."""
+        """Plan a job, and compile its kernels if they do not exist."""
         # CTAs that count the same row add their counts up, so that more than one for each
         # multiprocessor cost more than they read.
         # A closer look costs more than that.
@@ -59,7 +59,7 @@ class Plan:
         return cls(device, job.extent, launches, job.words())
 
     def words_in(self, workspace: Tensor) -> "array[int]":
-        """A copy of the template with the addresses of a workspace, checked if it is new."""
+        """A copy of the template with the addresses of a workspace, which is checked if new."""
         latest, words = self._latest
         if latest is None or latest() is not workspace:
             where = torch.device("cuda", self.device.index)
@@ -75,7 +75,7 @@ class Plan:
 
 @frozen(eq=False)
 class Plans:
-    """The plans of calls. Batches are recognised as objects, too."""
+    """The plans of all kinds of calls. A batch object that was seen is recognised at once."""
 
     _known: WeakKeyDictionary[object, dict[Hashable, Plan]] = field(
         factory=WeakKeyDictionary, init=False
@@ -91,14 +91,14 @@ class Plans:
         policy: Policy | None,
         device_of: Callable[[VerifyBatch | SampleBatch], Device],
     ) -> Plan:
-        """The plan of calls that look like this; new ones are made."""
+        """The plan for this kind of call, made if it is new."""
         seen = self._seen.get(batch)
         if seen is not None and seen[0]() is params and seen[1] is policy:
             return seen[2]
         check_params(params)
         if isinstance(batch, VerifyBatch):
             check_policy(policy)
-        # Parameters by slot are other objects in every step.
+        # Parameters by slot are new objects in every step.
         known = self._known.setdefault(self if params.slot_ids is not None else params, {})
         look = look_of(batch, params, policy)
         plan = known.get(look)
@@ -124,9 +124,9 @@ def _entered(kind: Any) -> Sequence[str]:
 def look_of(
     batch: VerifyBatch | SampleBatch, params: SamplingTensors, policy: Policy | None
 ) -> Hashable:
-    """The same for calls that one plan serves; `policy` is None for a draw.
+    """A key, equal for calls that one plan serves; `policy` is None for a draw.
 
-    Parameters are known as objects, unless they are by slot, which are made anew in every step.
+    Parameters are recognised as objects, except those by slot, which are made anew in every step.
     """
     kind: Any = type(batch)
     device = batch.positions.device
@@ -159,7 +159,7 @@ def enter_addresses(
     id_map: Tensor | None,
     out: VerifyOutput | SampleOutput,
 ) -> None:
-    """Enter what differs between calls that look alike; `id_map` is from the target's ids."""
+    """Enter the addresses of a call; `id_map` maps the target's ids to the draft's."""
     for owner in (batch, out, out.logprobs):
         _enter(words, owner)
     if words[PLACES["repetition"]]:

@@ -1,6 +1,6 @@
 """The CuPy sampler: one to four launches of CUDA C++ on torch's current stream.
 
-It never waits for the device, except to compile a kernel that was never needed before.
+It never waits for the device, except to compile or load a kernel that is needed for the first time.
 """
 
 import threading
@@ -27,16 +27,16 @@ from .plan import Plan, Plans, enter_addresses
 class CupySampler(BothVerbs):
     """A `Sampler` for CUDA tensors, safe to share between threads and streams.
 
-    Without a caller's workspace each stream has one of its own.
+    Without a caller's workspace each stream gets its own.
 
     Attributes:
-        compiled: where compiled kernels are kept.
+        compiled: the store of compiled kernels.
     """
 
     compiled: CompiledKernels = field(factory=CompiledKernels)
     _devices: dict[int, Device] = field(factory=dict, init=False)
     _workspaces: dict[tuple[int, int], Tensor] = field(factory=dict, init=False)
-    # CUDA graphs may still work in them.
+    # CUDA graphs may still use them.
     _outgrown: list[Tensor] = field(factory=list, init=False)
     _plans: Plans = field(factory=Plans, init=False)
     _inverses: InverseMaps = field(factory=InverseMaps, init=False)
@@ -103,7 +103,7 @@ class CupySampler(BothVerbs):
             for kernel, grid in plan.launches:
                 kernel.launch(grid, stream, address + 8 * (count - 1))
         except BaseException:
-            # What one launch leaves for the next would be misread by the next step.
+            # The next step would misread what a launch has left for the launch after it.
             for place in [place for place in self._workspaces if place == (index, stream)]:
                 self._outgrown.append(self._workspaces.pop(place))
             raise

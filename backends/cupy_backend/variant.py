@@ -1,4 +1,4 @@
-"""Which kernels there are, and what is fixed when they are compiled."""
+"""The kernels, and what is fixed when they are compiled."""
 
 from itertools import product, starmap
 
@@ -19,31 +19,31 @@ from ...core.policies import (
 )
 
 LOSSY: tuple[type[Policy], ...] = (Typical, RelaxedTopN, Fly)
-"""Their rules look at whole rows once more."""
+"""Policies whose rules read whole rows once more."""
 POLICIES: tuple[type[Policy], ...] = (Strict, Probabilistic, Block, Synthetic, *LOSSY)
 POLICY_MACRO = f"-DPOLICIES={','.join(policy.__name__.upper() for policy in POLICIES)}"
 """A compiler option: the kernels' enumeration of policies."""
 LOGIT_TYPES = (torch.bfloat16, torch.float16, torch.float32)
-"""The same of dtypes."""
+"""A compiler option: the kernels' enumeration of dtypes."""
 MIXED = len(LOGIT_TYPES)
 BFLOAT16 = 0
 NO_CHANGE, MASKS, ANY_CHANGE = range(3)
-"""What is done to logits: nothing, masks, or bias and penalties, too."""
+"""Changes of logits: none, masks, or also bias and penalties."""
 
 COUNT_WORDS = 2 * (22 * 128 + 4) + 4
 """Bins of a row's counts, see cuda/counts.cuh, and what is said of a list, see cuda/lists.cuh."""
 MAX_LISTED = 3072
-"""Logits that are listed one by one behind counts; in their place there is room for more."""
+"""The most logits that are listed one by one after the counts; in place of counts more fit."""
 
 
 @frozen
 class KernelForm:
-    """What a CTA of a kernel has.
+    """The form of a kernel's CTAs.
 
     Attributes:
-        num_warps: of a CTA.
-        counts: whether it may count logits in shared memory, which a launch then asks for.
-        source: the kernel that it is, if it differs from that in warps only.
+        num_warps: warps of a CTA.
+        counts: whether it may count logits in shared memory, which a launch then requests.
+        source: the kernel whose source it has, if only the number of warps differs.
     """
 
     num_warps: int
@@ -62,16 +62,16 @@ KERNELS = {
     "outputs": KernelForm(16, counts=False),
     "logprobs": KernelForm(16),
 }
-"""In the order of a step's launches."""
+"""The kernels, in the order of a step's launches."""
 MARKED_BLOCKS = 8
-"""Of a CTA, see cuda/marks.cu."""
+"""The words of a CTA, see cuda/marks.cu."""
 
 
 def policy_number(policy: Policy) -> int:
-    """What the kernels call a policy.
+    """The kernels' number of a policy.
 
     Raises:
-        UnavailableError: they have no such policy.
+        UnavailableError: the kernels lack the policy.
     """
     if type(policy) in POLICIES:
         return POLICIES.index(type(policy))
@@ -87,7 +87,7 @@ class Variant:
 
     Attributes:
         logits: the number of the dtype of all logits, or MIXED.
-        change: what is done to some of them.
+        change: the most that is changed in any row of logits.
     """
 
     logits: int
@@ -95,13 +95,13 @@ class Variant:
 
     @classmethod
     def of(cls, target: Tensor, draft: Tensor | None, change: int) -> "Variant":
-        """For logits of the target, and of drafts if these are read."""
+        """The variant for logits of the target, and of drafts if these are read."""
         mixed = draft is not None and draft.dtype is not target.dtype
         wanted = cls(MIXED, ANY_CHANGE) if mixed else cls(LOGIT_TYPES.index(target.dtype), change)
         return wanted if wanted in FORMS else cls(wanted.logits, ANY_CHANGE)
 
     def of_kernel(self, kernel: str) -> "Variant":
-        """The form of a kernel that serves this one."""
+        """The variant of a kernel that serves this one."""
         if kernel == "marks":
             return Variant(MIXED, ANY_CHANGE)
         if kernel == "greedy" and self.logits != BFLOAT16:
@@ -110,13 +110,13 @@ class Variant:
 
     @property
     def count_bytes(self) -> int:
-        """Shared memory that a CTA which counts asks for beside what its kernel declares."""
+        """Shared memory that a counting CTA requests beyond what its kernel declares."""
         lists = self.change == ANY_CHANGE and self.logits in (BFLOAT16, MIXED)
         return 4 * (COUNT_WORDS + (MAX_LISTED if lists else 0))
 
     @property
     def macros(self) -> tuple[str, ...]:
-        """Compiler options."""
+        """The compiler options."""
         return f"-DVARIANT_LOGITS={self.logits}", f"-DVARIANT_CHANGE={self.change}"
 
 
@@ -125,4 +125,4 @@ FORMS = (
     Variant(BFLOAT16, MASKS),
     Variant(MIXED, ANY_CHANGE),
 )
-"""Those that batches ask for."""
+"""The variants that batches need."""
