@@ -14,18 +14,16 @@ from typing import Any
 
 import click
 
-from .audit.command import audit
 from .bench.command import bench
-from .options import SETTINGS, errors_in_one_line, option
+from .options import FAILED, SETTINGS, option, run
 from .tuning.command import tune
 
-FAILED = 1
 INTERRUPTED = 130
 """128 plus the number of SIGINT, the shells' convention."""
 
 
 @click.group(
-    commands=[audit, bench, tune],
+    commands=[bench, tune],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="acceptor")
@@ -36,7 +34,7 @@ def cli() -> None:
 @cli.command(
     params=[
         click.Option(["--prompt"], required=True, help="What to continue."),
-        *SETTINGS,
+        *SETTINGS.values(),
         option(
             "--config",
             click.Path(path_type=Path),
@@ -48,23 +46,35 @@ def cli() -> None:
         option("--debug", None, "Show where an error comes from."),
     ]
 )
-@click.pass_context
-def generate(context: click.Context, /, debug: bool, **options: Any) -> None:
+def generate(debug: bool, **options: Any) -> None:
     """Continue a prompt, showing accepted, recovered and bonus tokens apart."""
-    with errors_in_one_line(debug=debug):
-        from . import commands  # noqa: PLC0415, imports torch
+    run(".commands:generate", options, debug=debug)
 
-        fine = commands.generate(**options)
-    if not fine:
-        context.exit(FAILED)
+
+@cli.command()
+@click.argument("sampler", metavar="MODULE:CALLABLE")
+@click.option("--steps", type=click.IntRange(100, 10**7), default=20_000, show_default=True)
+@click.option(
+    "--temperature",
+    type=click.FloatRange(0, 1e6),
+    multiple=True,
+    default=(1.0, 0.5, 0.0),
+    show_default=True,
+    help="Given once or more; 0 is greedy.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, help="Handed to the sampler.")
+def audit(**options: Any) -> None:
+    """Test whether a rejection sampler follows the target's law, and name its mistake.
+
+    Exit code 1 says that it does not.
+    """
+    run(".audit.main:run", options)
 
 
 @cli.command()
 def backends() -> None:
     """List the backends: which can be used, and what the others lack."""
-    from . import commands  # noqa: PLC0415, imports torch
-
-    commands.list_backends()
+    run(".commands:list_backends")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -21,7 +21,8 @@ from ..core import ConfigError
 from . import report
 from .config import Config
 from .console import new_console
-from .options import SETTINGS, given, path_of
+from .engine.memory_plan import num_bytes
+from .options import SETTINGS, given
 from .prompt import make_request
 from .request import FinishReason
 from .structure import structured
@@ -45,7 +46,7 @@ def read_config(file: Path | None, flags: Mapping[str, object]) -> Config:
             raise ConfigError(f"{flag}: expected the policy synthetic, got {name}")
         flags = {**flags, "policy.name": name}
     table = {} if file is None else read_named(file, "a TOML file", tomllib.loads)
-    typed = {path_of(one): one.opts[0] for one in SETTINGS if path_of(one) in flags}
+    typed = {path: one.opts[0] for path, one in SETTINGS.items() if path in flags}
     return structured(_with_flags(table, flags), Config, str(file), typed)
 
 
@@ -63,14 +64,13 @@ def _with_flags(table: Table, flags: Mapping[str, object]) -> Table:
     return merged
 
 
-def generate(
-    prompt: str, *, config_file: Path | None, compare_plain: bool, json_only: bool, **settings: Any
-) -> bool:
+def generate(options: Mapping[str, Any]) -> bool:
     """Continue a prompt and print the output; False if its logits were bad."""
-    console = new_console(quiet=json_only)
-    config = read_config(config_file, given(settings))
+    prompt, compare_plain = options["prompt"], options["compare_plain"]
+    console = new_console(quiet=options["json_only"])
+    config = read_config(options["config_file"], given(options))
     wired = wire(config)
-    use_threads(config.models.num_threads, wired.target_bytes)
+    use_threads(config.models.num_threads, num_bytes(wired.decoder.target))
     request = make_request(prompt, config, wired)
     if compare_plain:
         report.warm_up(wired.decoder, request)
@@ -86,7 +86,7 @@ def generate(
         raise
     plain = report.measure_plain(wired.decoder, request) if compare_plain else None
     report.print_summary(console, config.backend, wired.decoder, measured, plain)
-    if json_only:
+    if options["json_only"]:
         answer = report.as_json(config.backend, wired.decoder, measured, plain, engine.memory_plan)
         click.echo(json.dumps(answer))
     return measured.result.finish_reason is not FinishReason.ERROR

@@ -8,7 +8,8 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from ..core import Policy, SampleBatch, SampleOutput, Sampler
+from ..backends import load_sampler
+from ..core import Policy, Probabilistic, SampleBatch, SampleOutput, Sampler
 from .drafter import Drafter, Drawn, Memory
 from .frontier import Frontier
 
@@ -55,6 +56,8 @@ class ModelMemory:
 class DrawingDrafter(Drafter[Memory]):
     """A `Drafter` that draws token after token from logits.
 
+    `acceptor.app.wiring.with_settings` replaces the defaults.
+
     Attributes:
         sampler: draws the tokens.
         policy: names the stream to draw with, and says whether logits are needed.
@@ -63,9 +66,9 @@ class DrawingDrafter(Drafter[Memory]):
         target_vocab_size: see `SampleBatch`.
     """
 
-    sampler: Sampler
-    policy: Policy
-    num_spec_tokens: int
+    sampler: Sampler = field(factory=lambda: load_sampler("reference"))
+    policy: Policy = Probabilistic()
+    num_spec_tokens: int = 1
     draft_to_target: Tensor | None = None
     target_vocab_size: int | None = None
 

@@ -46,7 +46,7 @@ class TextIndex:
 class NgramDrafter(Drafter[list[TextIndex]]):
     """A `Drafter` without a model."""
 
-    num_spec_tokens: int
+    num_spec_tokens: int = 1
     max_ngram: int = 3
     min_ngram: int = 1
     on_device: bool = field(default=False, init=False)

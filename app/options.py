@@ -3,19 +3,41 @@
 Nothing here imports torch before a command needs it, so help appears at once.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any
 
 import click
 
+FAILED = 1
+"""The exit code of a command that fails."""
+
+
+def standing_at(place: str) -> Any:
+    """The object at `module:attribute`, the module relative to this package."""
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module, __package__), attribute)
+
+
+def run(place: str, *options: Mapping[str, Any], debug: bool = False) -> None:
+    """Import the function at a place and call it with a command's options.
+
+    The application's errors become click's, unless a traceback is wanted. If the function returns
+    False, the command fails.
+    """
+    from ..core.errors import AcceptorError  # noqa: PLC0415, imports torch
+
+    try:
+        if standing_at(place)(*options) is False:
+            click.get_current_context().exit(FAILED)
+    except AcceptorError as error:
+        if debug:
+            raise
+        raise click.UsageError(str(error)) from None
+
 
 class Name(click.ParamType[str]):
-    """One of several names, looked up only when help is printed; the config checks the value.
-
-    `module:attribute` holds the names, the module relative to this package.
-    """
+    """One of several names, looked up only when help is printed; the config checks the value."""
 
     name = "name"
 
@@ -25,8 +47,7 @@ class Name(click.ParamType[str]):
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002
         """The names as a choice, and a note."""
-        module, _, attribute = self._place.partition(":")
-        names: Collection[str] = getattr(import_module(module, __package__), attribute)
+        names: Collection[str] = standing_at(self._place)
         return f"[{'|'.join(names)}{self._note(names)}]"
 
 
@@ -58,96 +79,55 @@ def option(
     )
 
 
-def setting(flag: str, path: str, kind: Any, help: str, **more: Any) -> click.Option:  # noqa: A002
-    """An option that stands for a setting, such as `sampling.temperature`."""
-    return option(flag, kind, help, name=path.replace(".", "__"), **more)
-
-
-SETTINGS = (
-    setting("--target", "models.target", str, "Target: directory or hub id.  [default: bundled]"),
-    setting("--draft", "models.draft", str, "Draft: directory or hub id.  [default: bundled]"),
-    setting("--dtype", "models.dtype", str, "float32, bfloat16 or float16."),
-    setting("--device", "models.device", str, "cpu, cuda or cuda:N.  [default: cpu]"),
-    setting(
-        "--threads", "models.num_threads", int, "CPU threads.  [default: by the target's size]"
+SETTINGS: Mapping[str, click.Option] = {
+    "models.target": option("--target", str, "Target: directory or hub id.  [default: bundled]"),
+    "models.draft": option("--draft", str, "Draft: directory or hub id.  [default: bundled]"),
+    "models.dtype": option("--dtype", str, "float32, bfloat16 or float16."),
+    "models.device": option("--device", str, "cpu, cuda or cuda:N.  [default: cpu]"),
+    "models.num_threads": option("--threads", int, "CPU threads.  [default: by the target's size]"),
+    "models.forward": option(
+        "--forward", Name("..adapters.forward_choice:FORWARDS"), "What computes.  [default: auto]"
     ),
-    setting(
-        "--forward",
-        "models.forward",
-        Name("..adapters.forward_choice:FORWARDS"),
-        "What computes.  [default: auto]",
+    "models.adapter": option(
+        "--model-adapter", Name("..adapters.loader:ADAPTERS"), "Whose model code.  [default: auto]"
     ),
-    setting(
-        "--model-adapter",
-        "models.adapter",
-        Name("..adapters.loader:ADAPTERS"),
-        "Whose model code.  [default: auto]",
+    "backend": option(
+        "--backend", Name("..backends:BACKENDS"), "What verifies.  [default: reference]"
     ),
-    setting(
-        "--backend", "backend", Name("..backends:BACKENDS"), "What verifies.  [default: reference]"
+    "policy.name": option(
+        "--policy", Name(POLICIES, _lossy), "Which draft tokens survive.  [default: probabilistic]"
     ),
-    setting(
-        "--policy",
-        "policy.name",
-        Name(POLICIES, _lossy),
-        "Which draft tokens survive.  [default: probabilistic]",
-    ),
-    setting(
+    "policy.acceptance_rate": option(
         "--synthetic-acceptance-rate",
-        "policy.acceptance_rate",
         float,
         "Accept at this rate whatever the models say; the policy is then synthetic.",
     ),
-    setting(
+    "drafter.name": option(
         "--drafter",
-        "drafter.name",
         Name(".config:DRAFTERS"),
         "Where drafts come from.  [default: as the draft's files say]",
     ),
-    setting(
-        "--num-spec-tokens",
-        "decoding.num_spec_tokens",
-        int,
-        "Tokens per draft; 0 decodes plainly.  [default: 4]",
+    "decoding.num_spec_tokens": option(
+        "--num-spec-tokens", int, "Tokens per draft; 0 decodes plainly.  [default: 4]"
     ),
-    setting("--temperature", "sampling.temperature", float, "0 is greedy.  [default: 1.0]"),
-    setting("--top-k", "sampling.top_k", int, "Keep the k most likely tokens."),
-    setting("--top-p", "sampling.top_p", float, "Keep the most likely tokens with this mass."),
-    setting("--min-p", "sampling.min_p", float, "Keep tokens at least this likely, relatively."),
-    setting("--seed", "sampling.seed", int, "Repeats a result.  [default: random, reported]"),
-    setting("--max-tokens", "decoding.max_tokens", int, "Emit at most so many.  [default: 128]"),
-    setting(
-        "--stop", "decoding.stop", str, "End before this text; may be repeated.", multiple=True
-    ),
-    setting("--ignore-eos", "decoding.ignore_eos", None, "Go on after an end-of-text token."),
-    setting("--chat", "decoding.chat", None, "Put the prompt through the chat template."),
-    setting("--json-schema", "decoding.json_schema", str, "Emit JSON of this file's schema."),
-    setting("--regex", "decoding.regex", str, "Emit what this regular expression matches."),
-)
-
-
-@contextmanager
-def errors_in_one_line(*, debug: bool = False) -> Iterator[None]:
-    """Turn the application's errors into click's, unless a traceback is wanted."""
-    from ..core.errors import AcceptorError  # noqa: PLC0415, imports torch
-
-    try:
-        yield
-    except AcceptorError as error:
-        if debug:
-            raise
-        raise click.UsageError(str(error)) from None
-
-
-def path_of(option: click.Option) -> str:
-    """The path of the setting that one of `SETTINGS` stands for."""
-    assert option.name is not None
-    return option.name.replace("__", ".")
+    "sampling.temperature": option("--temperature", float, "0 is greedy.  [default: 1.0]"),
+    "sampling.top_k": option("--top-k", int, "Keep the k most likely tokens."),
+    "sampling.top_p": option("--top-p", float, "Keep the most likely tokens with this mass."),
+    "sampling.min_p": option("--min-p", float, "Keep tokens at least this likely, relatively."),
+    "sampling.seed": option("--seed", int, "Repeats a result.  [default: random, reported]"),
+    "decoding.max_tokens": option("--max-tokens", int, "Emit at most so many.  [default: 128]"),
+    "decoding.stop": option("--stop", str, "End before this text; may be repeated.", multiple=True),
+    "decoding.ignore_eos": option("--ignore-eos", None, "Go on after an end-of-text token."),
+    "decoding.chat": option("--chat", None, "Put the prompt through the chat template."),
+    "decoding.json_schema": option("--json-schema", str, "Emit JSON of this file's schema."),
+    "decoding.regex": option("--regex", str, "Emit what this regular expression matches."),
+}
+"""Setting -> the option of `acceptor generate` for it."""
 
 
 def given(values: Mapping[str, Any]) -> dict[str, object]:
     """The settings that were typed: path -> value."""
-    typed = {path_of(one): values[str(one.name)] for one in SETTINGS}
+    typed = {path: values[str(one.name)] for path, one in SETTINGS.items()}
     # Compared by identity: a switch that is off was not typed, but a 0 was.
     return {
         path: value

@@ -19,17 +19,8 @@ from ..adapters.loader import load_any_model
 from ..adapters.tokenizer import TOKENIZER_FILE, Tokenizer
 from ..adapters.weights import DRAFT_TO_TARGET, read_draft_ids
 from ..backends import load_sampler
-from ..core import (
-    ConfigError,
-    LanguageModel,
-    Policy,
-    Probabilistic,
-    SampleBatch,
-    Sampler,
-    SamplingTensors,
-)
+from ..core import ConfigError, LanguageModel, Policy, SampleBatch, Sampler, SamplingTensors
 from ..core.checks import known_device
-from ..core.ports import DraftHead
 from .bundled import bundled_head, bundled_pair
 from .config import DEFAULT_NUM_SPEC_TOKENS, Config, DrafterConfig, ModelsConfig
 from .decode import DecodeStep
@@ -40,7 +31,7 @@ from .engine.cuda_graphs import can_be_captured, new_runner
 from .engine.engine import Engine
 from .engine.out_of_memory import told_when_out_of_memory
 from .engine.runner import EagerRunner, Runner
-from .head_drafter import AcceptanceWatch, HeadDrafter
+from .head_drafter import HeadDrafter
 from .model_drafter import ModelDrafter
 from .ngram_drafter import NgramDrafter
 from .policies import make_policy
@@ -62,11 +53,6 @@ class Wired:
     decoder: Decoder
     tokenizer: Tokenizer
     directory: Path
-
-    @property
-    def target_bytes(self) -> int:
-        """The size of the target's weights."""
-        return sum(file.stat().st_size for file in self.directory.glob("*.safetensors"))
 
     def grammars(self, stop_token_ids: Iterable[int] = ()) -> Grammars:
         """A maker of `GenerationRequest.new_masks`; outputs may end with these tokens, too.
@@ -167,22 +153,14 @@ def new_drafter(
         InvalidInputError: the target has fewer layers than early exit is set to.
     """
     if settings.name == "ngram":
-        return NgramDrafter(
-            num_spec_tokens=1, max_ngram=settings.max_ngram, min_ngram=settings.min_ngram
-        )
+        return NgramDrafter(max_ngram=settings.max_ngram, min_ngram=settings.min_ngram)
     if settings.name == "early-exit":
         if not isinstance(target, TransformerModel):
             raise ConfigError("drafter: expected the model adapter own with early-exit")
         draft = target.first_layers(settings.exit_layer(target.config.num_layers))
     if draft is None:
         return NoDrafter()
-    return ModelDrafter(
-        model=draft,
-        sampler=load_sampler("reference"),
-        policy=Probabilistic(),
-        num_spec_tokens=1,
-        vocabulary=vocabulary,
-    )
+    return ModelDrafter(model=draft, vocabulary=vocabulary)
 
 
 def _head_drafter(
@@ -191,21 +169,7 @@ def _head_drafter(
     given = {name: getattr(config.drafter, name) for name in fields_dict(MtpSwitches)}
     with _told_of_weights(directory, config.models.device):
         head = load_head(directory, kind, target, MtpSwitches(**given))
-    return new_head_drafter(head, target, AcceptanceWatch())
-
-
-def new_head_drafter(
-    head: DraftHead[Any], target: LanguageModel[Any], watch: AcceptanceWatch | None
-) -> HeadDrafter:
-    """A drafter of one token at a time, see `new_drafter`."""
-    return HeadDrafter(
-        watch=watch,
-        head=head,
-        target_vocab_size=target.vocab_size,
-        sampler=load_sampler("reference"),
-        policy=Probabilistic(),
-        num_spec_tokens=1,
-    )
+    return HeadDrafter(head=head, target_vocab_size=target.vocab_size)
 
 
 def with_settings(

@@ -1,8 +1,10 @@
 """Runs `acceptor audit`: finds the sampler, audits it, prints the findings."""
 
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from traceback import extract_tb
+from typing import Any
 
 from ...adapters.error_text import one_line
 from ...core import AcceptorError, UnavailableError
@@ -11,11 +13,12 @@ from ..console import new_console
 from .run import Audit, Finding, Step, audit
 
 
-def run(name: str, num_steps: int, temperatures: tuple[float, ...], seed: int) -> bool:
+def run(options: Mapping[str, Any]) -> bool:
     """Audit and print; return whether the sampler passed."""
-    step = load_step(name)
+    name, temperatures = options["sampler"], tuple(dict.fromkeys(options["temperature"]))
+    step, how = load_step(name), {"num_steps": options["steps"], "seed": options["seed"]}
     try:
-        found = audit(step, num_steps=num_steps, temperatures=temperatures, seed=seed)
+        found = audit(step, temperatures=temperatures, **how)
     except AcceptorError:
         raise
     except Exception as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..options import errors_in_one_line
+from ..options import run
 from .kernels.command import kernels
 from .options import ARRIVALS, DRAFTERS, MODELS, OUTPUT, PAIR, REQUESTS, SWEEP
 
@@ -25,7 +25,4 @@ def bench(context: click.Context, /, **options: Any) -> None:
     run with the same requests.
     """
     if context.invoked_subcommand is None:
-        with errors_in_one_line():
-            from . import main  # noqa: PLC0415, imports torch
-
-            main.run(options)
+        run(".bench.main:run", options)

@@ -42,7 +42,7 @@ POLICY_NAMES = Several(Name(POLICIES))
 
 def same(flag: str, name: str | None = None) -> click.Option:
     """An option of `acceptor generate`, whose value goes by the flag's name or by this one."""
-    like = next(one for one in SETTINGS if one.opts == [flag])
+    like = next(one for one in SETTINGS.values() if one.opts == [flag])
     return option(flag, None if like.is_flag else like.type, str(like.help), name=name)
 
 

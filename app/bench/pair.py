@@ -23,9 +23,10 @@ from ..drafter import Drafter, NoDrafter
 from ..engine.memory_plan import num_bytes
 from ..engine.parts import Parts
 from ..engine.runner import EagerRunner
+from ..head_drafter import HeadDrafter
 from ..policies import PolicySettings, make_policy
 from ..threads import use_threads
-from ..wiring import new_drafter, new_head_drafter, runner_for, wire, with_settings
+from ..wiring import new_drafter, runner_for, wire, with_settings
 from .requests import Reader
 from .sweep import Setting
 
@@ -88,7 +89,7 @@ def load_pair(models: ModelsConfig, drafter: DrafterConfig) -> Pair:
         AcceptorError: one of them is missing, damaged or does not fit the other.
     """
     wired = wire(Config(models=models, drafter=drafter))
-    use_threads(models.num_threads, wired.target_bytes)
+    use_threads(models.num_threads, num_bytes(wired.decoder.target))
     names = {"target": _name(models.target, "bundled target")}
     if not isinstance(wired.decoder.drafter, NoDrafter):
         names["draft"] = _what_drafts(wired.decoder.drafter, drafter, models.draft)
@@ -178,7 +179,7 @@ def _random_drafter(
 ) -> Drafter[Any]:
     if drafter.name in HEADS:
         head = random_head(draft_file or target_file, drafter.name, target)
-        return new_head_drafter(head, target, watch=None)
+        return HeadDrafter(head=head, target_vocab_size=target.vocab_size, watch=None)
     draft = None if draft_file is None else random_model(draft_file, seed=1, **how)
     if draft is not None and draft.vocab_size != target.vocab_size:
         raise CheckpointError(

@@ -25,11 +25,12 @@ from ...core.call_memory import check_policy
 from ...core.checks import MAX_INT64, check_integer, check_tensor
 from ...core.policies.parameters import derived, integer
 from ...core.sampling_params import MAX_SEED
-from ..config import DrafterConfig
 from ..decode import DecodeStep, Models
 from ..draft_vocabulary import DraftVocabulary
 from ..drafter import Drafter
-from ..wiring import new_drafter, with_settings
+from ..model_drafter import ModelDrafter
+from ..ngram_drafter import NgramDrafter
+from ..wiring import with_settings
 from .loop import Loop
 from .recipe import LogitsRecipe
 from .support import check_config, check_inputs, check_processors
@@ -138,11 +139,10 @@ class Speculation:
         return _result(texts, loop.keeps, as_dict=bool(generation_config.return_dict_in_generate))
 
     def _drafter(self, target: LibraryModel) -> Drafter[Any]:
-        drafter: Any = self.draft
-        if drafter is None or isinstance(drafter, PreTrainedModel):
-            model = None if drafter is None else adapt_network(drafter)
-            settings = DrafterConfig(name="ngram" if model is None else "model")
-            drafter = new_drafter(settings, target, model, _vocabulary(target, model))
+        drafter: Any = NgramDrafter() if self.draft is None else self.draft
+        if isinstance(drafter, PreTrainedModel):
+            model = adapt_network(drafter)
+            drafter = ModelDrafter(model=model, vocabulary=_vocabulary(target, model))
         return with_settings(drafter, self._sampler, self.policy, self.num_spec_tokens)
 
     def _step(
@@ -155,10 +155,8 @@ class Speculation:
         return DecodeStep.allocate(models, num_rows, max_len, num_spare=0)
 
 
-def _vocabulary(target: LibraryModel, draft: LibraryModel | None) -> DraftVocabulary | None:
+def _vocabulary(target: LibraryModel, draft: LibraryModel) -> DraftVocabulary | None:
     """Map the draft's ids: models of one family differ in how many unused ids they have."""
-    if draft is None:
-        return None
     if draft.device != target.device:
         raise InvalidInputError(f"draft: expected device {target.device}, got {draft.device}")
     if draft.vocab_size == target.vocab_size:

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from ..bench.options import DRAFTER, FILE, FILES, INTEGERS, MODELS, NUMBERS, POLICY_NAMES, REQUESTS
-from ..options import errors_in_one_line, option
+from ..options import option, run
 
 _CHOICES = (
     option(
@@ -44,7 +44,4 @@ _OUTPUT = (
 @click.command(params=[DRAFTER, *MODELS, *_CHOICES, *REQUESTS, *_OUTPUT])
 def tune(**options: Any) -> None:
     """Choose K and policy: measure one run, predict tokens per second, recommend."""
-    with errors_in_one_line():
-        from . import main  # noqa: PLC0415, imports torch
-
-        main.run(options)
+    run(".tuning.main:run", options)

@@ -117,11 +117,6 @@ class Measurement(Runner):
             torch.cuda.synchronize(device)
         return self.plan.clock()
 
-    @property
-    def prefill_seconds(self) -> float:
-        """The seconds spent on prompts."""
-        return self.engine.loop.prefill_seconds
-
     def take(
         self, arrivals: Sequence[TimedRequest], on_ended: OnEnded = lambda _: None
     ) -> "Measurement":
@@ -142,11 +137,12 @@ class Measurement(Runner):
         return self
 
     def _take_step(self, *, counts: bool) -> set[int]:
-        """Take a step; returns the requests that ended."""
-        before, began = self.prefill_seconds, self.plan.clock()
+        """Take a step; the requests that ended."""
+        loop, began = self.engine.loop, self.plan.clock()
+        prefill_seconds = loop.prefill_seconds
         ended = [one.record for one in self.engine.step() if one.record is not None]
         seconds, seen, self._seen = self.plan.clock() - began, self._seen, None
-        if counts and seen is not None and self.prefill_seconds == before:
+        if counts and seen is not None and loop.prefill_seconds == prefill_seconds:
             key, times = seen
             self.samples.append((key, evolve(times, host=max(seconds - times.total, 0.0))))
         self.records += ended
@@ -179,6 +175,6 @@ def goodput_of(measured: Sequence[Measurement]) -> Goodput:
     return Goodput(
         profile=AcceptanceProfile.of(draft for one in measured for draft in one.drafts),
         costs=StepCosts.of(sample for one in measured for sample in one.samples).rows,
-        prefill_seconds=sum(one.prefill_seconds for one in measured) / len(records),
+        prefill_seconds=sum(one.engine.loop.prefill_seconds for one in measured) / len(records),
         output_len=round(fmean(record.output_len for record in records)),
     )

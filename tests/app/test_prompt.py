@@ -11,6 +11,7 @@ from tokenizers import decoders, models
 
 from acceptor.app.bundled import bundled_pair
 from acceptor.app.config import Config, DecodingConfig, ModelsConfig
+from acceptor.app.engine.memory_plan import num_bytes
 from acceptor.app.prompt import make_request
 from acceptor.app.threads import use_threads
 from acceptor.app.wiring import Wired, wire
@@ -94,7 +95,7 @@ def test_no_token_at_all_is_refused(chatty: tuple[Config, Wired], tmp_path: Path
 
 @pytest.mark.usefixtures("threads")
 def test_a_target_gets_the_threads_that_its_size_is_worth(chatty: tuple[Config, Wired]) -> None:
-    bundled = chatty[1].target_bytes
+    bundled = num_bytes(chatty[1].decoder.target)
     for asked, target_bytes, expected in ((3, bundled, 3), (None, bundled, 1), (None, 2**33, 4)):
         torch.set_num_threads(4)
         use_threads(asked, target_bytes)

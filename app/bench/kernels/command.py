@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from ...options import errors_in_one_line, option
+from ...options import option, run
 from ..options import FILE, FILES, NAMES, Several
 
 _SEVERAL = click.IntRange(1)
@@ -45,7 +45,12 @@ _ROWS = (
 _HOW = (
     option("--device", str, "cuda or cuda:N; cpu for trying out.", "cuda"),
     option("--count", _SEVERAL, "Timed calls of each kind.  [default: 60; 30 for --worst]"),
-    option("--sets", _SEVERAL, "Inputs that take turns.  [default: 4; 1 for --worst]"),
+    option(
+        "--sets",
+        _SEVERAL,
+        "Inputs that take turns.  [default: 4; 1 for --worst]",
+        name="num_sets",
+    ),
     click.Option(["--check/--no-check"], default=True, help="Compare tokens with the reference's."),
     option("--seconds", float, "Begin no workload later than so.  [default: no limit]"),
     option("--read", FILE, "Show an earlier run's JSON again."),
@@ -57,7 +62,4 @@ _HOW = (
 @click.command(params=[*_ROWS, *_HOW])
 def kernels(**options: Any) -> None:
     """Time `verify` against one read of the logits that its rule needs."""
-    with errors_in_one_line():
-        from . import main  # noqa: PLC0415, imports torch
-
-        main.run(options)
+    run(".bench.kernels.main:run", options)

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,13 @@ from ...engine.out_of_memory import told_when_out_of_memory
 from ..files import make_room, read_record, write_outputs
 from ..picture import check_drawable
 from .machine import describe
-from .measure import Effort, KernelBench
+from .measure import KernelBench
 from .stopwatch import Stopwatch
 from .table import NOT_AVAILABLE, about, markdown, number, picture, problems, tables
 from .workload import HEADLINE, INPUTS, WORST, Line, Run, Workload
 
 WIDTH = 190
-HEADLINE_EFFORT = Effort(count=60, num_sets=4, num_checked=4, eager=True)
-WORST_EFFORT = Effort(count=30, num_sets=1, num_checked=1, eager=False)
+WORST_EFFORT = {"count": 30, "num_sets": 1, "num_checked": 1, "eager": False}
 """The worst table is broad, not precise: a bad case there stands out far above noise."""
 
 Options = Mapping[str, Any]
@@ -63,13 +63,14 @@ def measure(options: Options) -> Run:
         raise InvalidInputError(f"--only: expected a part of a row's name, got {options['only']}")
     for name in options["backends"]:
         check_choice("--backend", name, BACKENDS)
-    bench = KernelBench(options["backends"], Stopwatch(device))
+    bench = partial(KernelBench, options["backends"], Stopwatch(device))
+    effort = {name: options[name] for name in ("count", "num_sets") if options[name]}
+    effort |= {} if options["check"] else {"num_checked": 0}
+    usual, of_worst = bench(**effort), bench(**WORST_EFFORT | effort)
     console, lines, limit = new_console(stderr=True), list[Line](), options["seconds"] or math.inf
-    effort, bandwidth = _effort(HEADLINE_EFFORT, options), bench.bandwidth
+    bandwidth = usual.bandwidth
     with told_when_out_of_memory("logits", device, "lower --requests or --vocab-size"):
-        all_lines = chain(
-            bench.run(workloads, effort), bench.run(broad, _effort(WORST_EFFORT, options))
-        )
+        all_lines = chain(usual.run(workloads), of_worst.run(broad))
         while time.monotonic() - start < limit and len(lines) < num_wanted:
             lines.append(next(all_lines))
             done = f"{len(lines)} of {num_wanted}, {time.monotonic() - start:.0f} s"
@@ -80,20 +81,11 @@ def measure(options: Options) -> Run:
         date=datetime.now(UTC).date().isoformat(),
         machine=describe(device),
         bandwidth=bandwidth,
-        num_sets=effort.num_sets,
+        num_sets=usual.num_sets,
         lines=tuple(lines[: len(workloads)]),
         worst=tuple(lines[len(workloads) :]),
         seconds=round(time.monotonic() - start, 1),
         num_left_out=num_wanted - len(lines),
-    )
-
-
-def _effort(usual: Effort, options: Options) -> Effort:
-    return evolve(
-        usual,
-        count=options["count"] or usual.count,
-        num_sets=options["sets"] or usual.num_sets,
-        num_checked=usual.num_checked if options["check"] else 0,
     )
 
 

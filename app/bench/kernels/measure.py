@@ -26,9 +26,9 @@ SEED = 0
 """The seed of all inputs."""
 
 
-@frozen(kw_only=True)
-class Effort:
-    """The effort per workload.
+@frozen(eq=False)
+class KernelBench:
+    """Measures on one device.
 
     Attributes:
         count: timed calls of each kind.
@@ -37,18 +37,12 @@ class Effort:
         eager: whether eager calls are timed even where replays are.
     """
 
-    count: int
-    num_sets: int
-    num_checked: int
-    eager: bool
-
-
-@frozen(eq=False)
-class KernelBench:
-    """Measures on one device."""
-
     backends: tuple[str, ...]
     stopwatch: Stopwatch
+    count: int = 60
+    num_sets: int = 4
+    num_checked: int = 4
+    eager: bool = True
     _sampler: Callable[[str], Sampler] = field(factory=lambda: cache(load_sampler), init=False)
 
     @property
@@ -58,36 +52,36 @@ class KernelBench:
             floor = self.stopwatch.floor(BANDWIDTH_BYTES)
         return None if floor is None else BANDWIDTH_BYTES / (floor * 1e-6)
 
-    def run(self, workloads: Iterable[Workload], effort: Effort) -> Iterator[Line]:
+    def run(self, workloads: Iterable[Workload]) -> Iterator[Line]:
         """Measure one workload after the other; consecutive ones of a shape share logits."""
         for _, same_shape in groupby(workloads, lambda workload: workload.shape):
             logits: list[Logits] = []
             for workload in same_shape:
                 with torch.accelerator.device_index(self.stopwatch.device.index):
                     noise = torch.Generator(self.stopwatch.device).manual_seed(SEED)
-                    sets = range(effort.num_sets)
+                    sets = range(self.num_sets)
                     logits = logits or [Logits.random(workload, noise) for _ in sets]
-                    line = self._line(workload, logits, effort)
+                    line = self._line(workload, logits)
                 yield line
 
-    def _line(self, workload: Workload, logits: Sequence[Logits], effort: Effort) -> Line:
+    def _line(self, workload: Workload, logits: Sequence[Logits]) -> Line:
         noise = torch.Generator(self.stopwatch.device).manual_seed(SEED + 1)
         reference = self._sampler("reference")
         steps = [make_step(workload, one, noise, reference) for one in logits]
         expected = torch.empty(0)
-        if effort.num_checked:
-            expected = reference.verify(*steps[0].first(effort.num_checked)).token_ids
-        cells = tuple(self._cell(name, steps, expected, effort) for name in self.backends)
+        if self.num_checked:
+            expected = reference.verify(*steps[0].first(self.num_checked)).token_ids
+        cells = tuple(self._cell(name, steps, expected) for name in self.backends)
         return Line(workload=workload, floor=self.stopwatch.floor(workload.num_bytes), cells=cells)
 
-    def _cell(self, name: str, steps: Sequence[Step], expected: Tensor, effort: Effort) -> Cell:
+    def _cell(self, name: str, steps: Sequence[Step], expected: Tensor) -> Cell:
         try:
-            return self._measure(name, steps, expected, effort)
+            return self._measure(name, steps, expected)
         except Exception as error:  # noqa: BLE001 whatever a backend raises is shown in its cell
             kind = "" if isinstance(error, UnavailableError) else f"{type(error).__name__}: "
             return Cell(backend=name, problem=kind + one_line(error))
 
-    def _measure(self, name: str, steps: Sequence[Step], expected: Tensor, effort: Effort) -> Cell:
+    def _measure(self, name: str, steps: Sequence[Step], expected: Tensor) -> Cell:
         sampler, stopwatch, start = self._sampler(name), self.stopwatch, time.perf_counter()
         outputs = [sampler.verify(*steps[0])]
         stopwatch.wait()
@@ -97,11 +91,11 @@ class KernelBench:
         first = outputs[0].token_ids[: len(expected)]
         calls = _calls(sampler, steps, outputs)
         is_captured = stopwatch.device.type == "cuda" and name not in NEVER_CAPTURED
-        is_eager = effort.eager or not is_captured
+        is_eager = self.eager or not is_captured
         return Cell(
             backend=name,
-            replays=_rounded(stopwatch.replays(calls, effort.count) if is_captured else ()),
-            eager=_rounded(stopwatch.eager(calls, effort.count) if is_eager else ()),
+            replays=_rounded(stopwatch.replays(calls, self.count) if is_captured else ()),
+            eager=_rounded(stopwatch.eager(calls, self.count) if is_eager else ()),
             mean_accepted=accepted / len(outputs),
             num_checked=len(expected),
             num_different=int((first != expected).any(-1).sum()) if len(expected) else 0,

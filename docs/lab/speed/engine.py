@@ -23,7 +23,7 @@ import torch
 from attrs import field, frozen
 
 from acceptor.app.bench.kernels.machine import describe
-from acceptor.app.bench.kernels.measure import Effort, KernelBench
+from acceptor.app.bench.kernels.measure import KernelBench
 from acceptor.app.bench.kernels.stopwatch import Stopwatch
 from acceptor.app.bench.kernels.workload import Workload
 from acceptor.app.bench.pair import Pair, random_pair
@@ -84,7 +84,9 @@ def main(backend: str, forward: str, rehearse: bool, out: Path) -> None:
     device = torch.device("cpu" if rehearse else "cuda")
     sizes = REHEARSAL if rehearse else Sizes()
     pair = load_pair(sizes, device, forward)
-    verification = KernelBench((backend,), Stopwatch(device))
+    verification = KernelBench(
+        (backend,), Stopwatch(device), count=20, num_sets=2, num_checked=0, eager=False
+    )
     record: Record = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": describe(device),
@@ -174,8 +176,7 @@ def verification_ms(
         policy="synthetic",
         recipe=Recipe(temperature=1.0),
     )
-    effort = Effort(count=20, num_sets=2, num_checked=0, eager=False)
-    (line,) = bench.run([workload], effort)
+    (line,) = bench.run([workload])
     microseconds = line.cells[0].time
     if microseconds is None:
         raise click.ClickException(line.cells[0].problem)
