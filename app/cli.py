@@ -33,17 +33,17 @@ def cli() -> None:
 
 @cli.command(
     params=[
-        click.Option(["--prompt"], required=True, help="What to continue."),
+        click.Option(["--prompt"], required=True, help="The text to continue."),
         *SETTINGS.values(),
         option(
             "--config",
             click.Path(path_type=Path),
-            "TOML file; flags win over it.",
+            "TOML file; flags override it.",
             name="config_file",
         ),
-        option("--compare-plain", None, "Decode without drafts, too, and compare."),
+        option("--compare-plain", None, "Also decode without drafts, and compare."),
         option("--json", None, "Print one JSON object and nothing else.", name="json_only"),
-        option("--debug", None, "Show where an error comes from."),
+        option("--debug", None, "Show an error's traceback."),
     ]
 )
 def generate(debug: bool, **options: Any) -> None:
@@ -60,9 +60,9 @@ def generate(debug: bool, **options: Any) -> None:
     multiple=True,
     default=(1.0, 0.5, 0.0),
     show_default=True,
-    help="Given once or more; 0 is greedy.",
+    help="May be repeated; 0 is greedy.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, help="Handed to the sampler.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Passed to the sampler.")
 def audit(**options: Any) -> None:
     """Test whether a rejection sampler follows the target's law, and name its mistake.
 
@@ -73,7 +73,7 @@ def audit(**options: Any) -> None:
 
 @cli.command()
 def backends() -> None:
-    """List the backends: which can be used, and what the others lack."""
+    """List the backends, which of them can run, and what the others lack."""
     run(".commands:list_backends")
 
 

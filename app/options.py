@@ -92,7 +92,7 @@ SETTINGS: Mapping[str, click.Option] = {
         "--model-adapter", Name("..adapters.loader:ADAPTERS"), "Whose model code.  [default: auto]"
     ),
     "backend": option(
-        "--backend", Name("..backends:BACKENDS"), "What verifies.  [default: reference]"
+        "--backend", Name("..backends:BACKENDS"), "What verifies drafts.  [default: reference]"
     ),
     "policy.name": option(
         "--policy", Name(POLICIES, _lossy), "Which draft tokens survive.  [default: probabilistic]"
@@ -100,27 +100,27 @@ SETTINGS: Mapping[str, click.Option] = {
     "policy.acceptance_rate": option(
         "--synthetic-acceptance-rate",
         float,
-        "Accept at this rate whatever the models say; the policy is then synthetic.",
+        "Accept at this rate whatever the models say; implies the policy synthetic.",
     ),
     "drafter.name": option(
         "--drafter",
         Name(".config:DRAFTERS"),
-        "Where drafts come from.  [default: as the draft's files say]",
+        "Where drafts come from.  [default: by the draft's files]",
     ),
     "decoding.num_spec_tokens": option(
-        "--num-spec-tokens", int, "Tokens per draft; 0 decodes plainly.  [default: 4]"
+        "--num-spec-tokens", int, "Tokens per draft; 0 decodes without drafts.  [default: 4]"
     ),
     "sampling.temperature": option("--temperature", float, "0 is greedy.  [default: 1.0]"),
     "sampling.top_k": option("--top-k", int, "Keep the k most likely tokens."),
     "sampling.top_p": option("--top-p", float, "Keep the most likely tokens with this mass."),
-    "sampling.min_p": option("--min-p", float, "Keep tokens at least this likely, relatively."),
-    "sampling.seed": option("--seed", int, "Repeats a result.  [default: random, reported]"),
-    "decoding.max_tokens": option("--max-tokens", int, "Emit at most so many.  [default: 128]"),
+    "sampling.min_p": option("--min-p", float, "Keep tokens this likely relative to the best."),
+    "sampling.seed": option("--seed", int, "Repeat a result.  [default: random, and printed]"),
+    "decoding.max_tokens": option("--max-tokens", int, "The most tokens.  [default: 128]"),
     "decoding.stop": option("--stop", str, "End before this text; may be repeated.", multiple=True),
-    "decoding.ignore_eos": option("--ignore-eos", None, "Go on after an end-of-text token."),
-    "decoding.chat": option("--chat", None, "Put the prompt through the chat template."),
-    "decoding.json_schema": option("--json-schema", str, "Emit JSON of this file's schema."),
-    "decoding.regex": option("--regex", str, "Emit what this regular expression matches."),
+    "decoding.ignore_eos": option("--ignore-eos", None, "Continue after an end-of-text token."),
+    "decoding.chat": option("--chat", None, "Apply the target's chat template to the prompt."),
+    "decoding.json_schema": option("--json-schema", str, "Emit JSON that follows this schema."),
+    "decoding.regex": option("--regex", str, "Emit a text that this regular expression matches."),
 }
 """Setting -> the option of `acceptor generate` for it."""
 

@@ -56,7 +56,7 @@ def _preset(context: click.Context, _: click.Parameter, name: str | None) -> str
 PAIR = option(
     "--pair",
     click.Choice(list(PAIRS)),
-    "Models that others have measured, as they were served: with --target and --draft, or "
+    "Models with published acceptance, served in the published way: with --target and --draft, or "
     "with --random-weights, which then needs no FILE.",
     is_eager=True,
     callback=_preset,
@@ -66,21 +66,21 @@ DRAFTER = same("--drafter")
 DRAFTERS = option(
     "--drafter",
     Several(Name(".config:DRAFTERS")),
-    "Where drafts come from.  [default: the draft]",
+    "Where drafts come from.  [default: the draft model]",
     name="drafters",
 )
 
 MODELS = (
     same("--target"),
     same("--draft"),
-    option("--random-weights", FILE, "A target of a config.json's shape.", flag_value=""),
-    option("--draft-random-weights", FILE, "A draft of the same kind."),
-    option("--target-layers", int, "Of random weights: fewer than the config has."),
-    option("--draft-layers", int, "For an early exit.  [default: a quarter]"),
+    option("--random-weights", FILE, "A target of this config.json's shape.", flag_value=""),
+    option("--draft-random-weights", FILE, "A draft of this config.json's shape."),
+    option("--target-layers", int, "With random weights: fewer layers than the config has."),
+    option("--draft-layers", int, "Layers that draft by early exit.  [default: a quarter]"),
     option(
         "--layer-decay",
         float,
-        "Of random weights: each layer adds so much of what the one before adds.  "
+        "With random weights: each layer adds this much of what the one before adds.  "
         "[default: 1; less for an early exit]",
     ),
     same("--dtype"),
@@ -94,22 +94,22 @@ SWEEP = (
     option(
         "--policy",
         POLICY_NAMES,
-        "Which draft tokens survive; synthetic ones by their rate.  [default: probabilistic]",
+        "Which draft tokens survive; synthetic needs a rate.  [default: probabilistic]",
         name="policies",
     ),
     option(
         "--synthetic-acceptance-rate",
         NUMBERS,
-        "Accept at this rate whatever the models say: a policy more.",
+        "Add a policy that accepts at this rate whatever the models say.",
         name="synthetic_rates",
     ),
-    option("--num-spec-tokens", INTEGERS, "Tokens per draft; 0 decodes plainly.", "4"),
+    option("--num-spec-tokens", INTEGERS, "Tokens per draft; 0 decodes without drafts.", "4"),
     option("--temperature", NUMBERS, "0 is greedy.", "1.0", name="temperatures"),
-    option("--backend", NAMES, "What verifies.", "reference", name="backends"),
+    option("--backend", NAMES, "What verifies drafts.", "reference", name="backends"),
     option(
         "--adaptive",
         FILE,
-        "Run with an adaptive K, too, by what `acceptor tune --json` wrote.",
+        "Also run with an adaptive K, by a file that `acceptor tune --json` wrote.",
         name="tuned",
     ),
     same("--top-k"),
@@ -118,28 +118,26 @@ SWEEP = (
 )
 
 REQUESTS = (
-    option("--prompts", FILE, "JSONL: MT-Bench's or Spec-Bench's format.", name="file"),
-    option("--category", NAMES, "Of the prompts, only these.", name="categories"),
-    option("--input-len", int, "Random prompts of so many tokens."),
-    option("--output-len", int, "Tokens per request, at most.", 64),
+    option("--prompts", FILE, "JSONL file in the format of MT-Bench or Spec-Bench.", name="file"),
+    option("--category", NAMES, "Only prompts of these categories.", name="categories"),
+    option("--input-len", int, "Random prompts of this many tokens."),
+    option("--output-len", int, "The most tokens per request.", 64),
     option("--length-spread", float, "Vary lengths by this share in both directions.", 0.0),
     option(
         "--greedy-share",
         float,
-        "Of the requests, those at temperature 0 whatever the setting.",
+        "The share of requests at temperature 0 in every setting.",
         0.0,
     ),
     same("--ignore-eos"),
-    option("--num-requests", int, "How many are measured.", 32),
-    option("--seed", int, "Repeats a load.", 0),
+    option("--num-requests", int, "How many requests are measured.", 32),
+    option("--seed", int, "Repeat a load.", 0),
 )
 
 ARRIVALS = (
-    option(
-        "--max-concurrency", INTEGERS, "Requests running at once, at most.", "8", name="at_once"
-    ),
-    option("--request-rate", float, "Per second, Poisson.  [default: all at once]"),
-    option("--warm-up", int, "Requests before what counts.", 2),
+    option("--max-concurrency", INTEGERS, "The most requests at once.", "8", name="at_once"),
+    option("--request-rate", float, "Arrivals per second, Poisson.  [default: all at once]"),
+    option("--warm-up", int, "Requests before the measured ones.", 2),
 )
 
 FILES = (
@@ -150,7 +148,7 @@ OUTPUT = (
     option(
         "--cpu-time",
         None,
-        "Show processor time and nothing by the wall's clock: for a CPU that has other work.",
+        "Show processor time only, no wall-clock time: for a CPU that has other work.",
     ),
     *FILES,
     option("--compare", FILE, "An earlier run's JSON to compare with."),

@@ -9,32 +9,32 @@ from ..options import option, run
 
 _CHOICES = (
     option(
-        "--policy", POLICY_NAMES, "To choose from.  [default: probabilistic,block]", name="policies"
+        "--policy", POLICY_NAMES, "The choices.  [default: probabilistic,block]", name="policies"
     ),
     option(
         "--synthetic-acceptance-rate",
         NUMBERS,
-        "Accept drafts of the largest K at this rate whatever the models say: a policy more.",
+        "Add a policy that accepts drafts of the largest K at this rate whatever the models say.",
         name="synthetic_rates",
     ),
     option(
         "--num-spec-tokens",
         INTEGERS,
-        "Each K that is measured; all up to the largest are predicted.",
+        "Each K to measure; all up to the largest are predicted.",
         "0,1,2,4,8",
     ),
-    option("--concurrency", INTEGERS, "Requests running at once, measured.", "1,4"),
-    option("--predict-concurrency", INTEGERS, "Predicted, too, from the measured ones."),
+    option("--concurrency", INTEGERS, "How many requests at once, to measure.", "1,4"),
+    option("--predict-concurrency", INTEGERS, "Concurrencies to predict from the measured ones."),
     option("--temperature", float, "0 is greedy.", 1.0),
     option("--backend", str, "What verifies.", "reference"),
     option("--steps", click.IntRange(10), "Measured per concurrency.", 200),
 )
 _OUTPUT = (
-    option("--cpu-time", None, "Count processor time: for a CPU that has other work, too."),
+    option("--cpu-time", None, "Count processor time: for a CPU that has other work."),
     option(
         "--check",
         None,
-        "Run what is predicted at each measured K and at one that is not, and compare.",
+        "Run predicted choices at each measured K and at one other, and compare.",
     ),
     *FILES,
     option("--curve", FILE, "Draw tokens per second against K."),

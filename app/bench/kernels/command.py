@@ -16,17 +16,17 @@ def _between(low: int, high: int) -> Several:
 
 _ROWS = (
     option("--backend", str, "Repeatable.", ("triton", "cupy"), name="backends", multiple=True),
-    option("--headline", None, "The rows that backends are compared by."),
+    option("--headline", None, "Measure the rows that backends are compared by."),
     option(
         "--worst",
         None,
-        "Many rows with every kind of inputs, and which is slowest; by itself or with --headline.",
+        "Measure many rows with every kind of inputs, to find the slowest; can join --headline.",
     ),
-    option("--only", str, "Rows whose name contains this. Repeatable.", multiple=True),
+    option("--only", str, "Only rows whose name contains this. Repeatable.", multiple=True),
     option(
         "--inputs",
         NAMES,
-        "Of lm, zipf, flat, sharp, ties, mixed and bad.  [default: lm; all for --worst]",
+        "lm, zipf, flat, sharp, ties, mixed or bad.  [default: lm; all for --worst]",
     ),
     option("--requests", _between(1, 2**16), "R.", "1,16,64,256"),
     option("--spec-tokens", _between(0, 256), "K.", "3"),
@@ -39,20 +39,20 @@ _ROWS = (
     option("--top-p", float, "Of both models.", 1.0),
     option("--repetition-penalty", float, "Of each request.", 1.0),
     option("--logit-biases", click.IntRange(0), "Of each request.", 0),
-    option("--logprobs", click.IntRange(0), "How many each token comes with."),
-    option("--allowed", click.FloatRange(0, 1), "Share that masks allow.", 1.0),
+    option("--logprobs", click.IntRange(0), "How many logprobs each token gets."),
+    option("--allowed", click.FloatRange(0, 1), "The share of tokens that masks allow.", 1.0),
 )
 _HOW = (
-    option("--device", str, "cuda or cuda:N; cpu for trying out.", "cuda"),
+    option("--device", str, "cuda or cuda:N; cpu for a trial.", "cuda"),
     option("--count", _SEVERAL, "Timed calls of each kind.  [default: 60; 30 for --worst]"),
     option(
         "--sets",
         _SEVERAL,
-        "Inputs that take turns.  [default: 4; 1 for --worst]",
+        "Sets of inputs that take turns.  [default: 4; 1 for --worst]",
         name="num_sets",
     ),
     click.Option(["--check/--no-check"], default=True, help="Compare tokens with the reference's."),
-    option("--seconds", float, "Begin no workload later than so.  [default: no limit]"),
+    option("--seconds", float, "Begin no workload after this time.  [default: no limit]"),
     option("--read", FILE, "Show an earlier run's JSON again."),
     *FILES,
     option("--plot", FILE, "Draw times over batch sizes."),
