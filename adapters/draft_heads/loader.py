@@ -20,12 +20,13 @@ from ..error_text import one_line, unfit
 from ..json_object import JsonObject, read_json
 from ..language_model import TransformerModel
 from ..model_config import ModelConfig
-from ..random_weights import RandomTensors
 from ..transformer import RMSNorm
 from ..weights import (
     ATTENTION_NORM,
     DRAFT_TO_TARGET,
     MLP_NORM,
+    RandomTensors,
+    Tensors,
     WeightReader,
     expected_tensors,
     read_draft_ids,
@@ -83,8 +84,6 @@ HEADS = ("eagle", "eagle3", "mtp")
 
 AS_IN_TRANSFORMERS = MtpSwitches()
 
-_Tensors = Checkpoint | RandomTensors
-
 _EMBEDDING, _FEATURES_NORM, _LAYER = "embed_tokens.weight", "hidden_norm.weight", "layers.0."
 
 
@@ -137,7 +136,7 @@ def _mtp(target: Target) -> Any:
     return mtp
 
 
-def _eagle(config: JsonObject, checkpoint: _Tensors, target: Target) -> Head:
+def _eagle(config: JsonObject, checkpoint: Tensors, target: Target) -> Head:
     layer = read_layer(config, target)
     size = layer.hidden_size
     if size != target.hidden_size:
@@ -162,7 +161,7 @@ def _eagle(config: JsonObject, checkpoint: _Tensors, target: Target) -> Head:
     )
 
 
-def _eagle3(config: JsonObject, checkpoint: _Tensors, target: Target) -> Head:
+def _eagle3(config: JsonObject, checkpoint: Tensors, target: Target) -> Head:
     layer, prefix = read_eagle3_layer(config, target)
     switches, taps = read_switches(config), read_taps(config, target)
     num_ids = config.integer("draft_vocab_size", 1, target.vocab_size, default=target.vocab_size)
@@ -220,7 +219,7 @@ def _layer(
 
 
 def _head(
-    checkpoint: _Tensors,
+    checkpoint: Tensors,
     layer: ModelConfig,
     target: Target,
     read_parts: Callable[[WeightReader], dict[str, Any]],
@@ -245,7 +244,7 @@ def _head(
     return Head(**parts, **more)
 
 
-def _draft_to_target(checkpoint: _Tensors, draft_vocab_size: int, target: Target) -> Tensor | None:
+def _draft_to_target(checkpoint: Tensors, draft_vocab_size: int, target: Target) -> Tensor | None:
     if DRAFT_TO_TARGET in checkpoint.entries:
         target_ids = read_draft_ids(checkpoint, draft_vocab_size, target.vocab_size)
         return target_ids.to(target.device)

@@ -16,7 +16,7 @@ from ..draft_heads.head import Head
 from ..draft_heads.head_config import MtpSwitches
 from ..json_object import JsonObject, read_json
 from ..kv_cache import KVCache, Places
-from ..random_weights import STANDARD_DEVIATION
+from ..weights import STANDARD_DEVIATION
 from .model import LibraryModel, StepCache
 
 MODEL_TYPE = "glm4_moe_lite"

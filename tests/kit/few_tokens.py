@@ -6,14 +6,14 @@ Triton is imported.
 """
 
 import sys
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from attrs import evolve, frozen
+from attrs import evolve
 from torch import Tensor
 
-from acceptor.adapters.checkpoint import Entry
 from acceptor.adapters.few_tokens import attend, tiling
 from acceptor.adapters.few_tokens import forward as few
 from acceptor.adapters.few_tokens.tiling import Gpu
@@ -21,7 +21,7 @@ from acceptor.adapters.kv_cache import Places
 from acceptor.adapters.language_model import TransformerModel
 from acceptor.adapters.model_config import ModelConfig
 from acceptor.adapters.rope import Rope
-from acceptor.adapters.weights import WeightReader, expected_tensors
+from acceptor.adapters.weights import RandomTensors, WeightReader, expected_tensors
 
 MAX_LEN = 96
 NUM_SLOTS = 5
@@ -45,15 +45,8 @@ EVEN = SIZES | {"SHARE": 4}, evolve(GPU, num_processors=4)
 """With these, tiles have 12 of 16 rows, or 24 of 32, and some programs take two."""
 
 
-@frozen
-class Weights:
+class Weights(RandomTensors):
     """Random ones, of a size at which all of them matter."""
-
-    shapes: dict[str, tuple[int, ...]]
-
-    @property
-    def entries(self) -> dict[str, Entry]:
-        return {}
 
     def tensor(self, name: str) -> Tensor:
         shape = self.shapes[name]
@@ -86,7 +79,7 @@ def model_of(
         eos_token_ids=(),
     )
     cpu = torch.device("cpu")
-    weights = Weights(expected_tensors(config))
+    weights = Weights(Path(), expected_tensors(config), dtype, cpu, seed=0)
     with patch.object(WeightReader, "_empty", lambda _, *shape: torch.empty(shape, dtype=dtype)):
         decoder = WeightReader(weights, config, dtype, cpu).decoder()
     return TransformerModel(config, decoder, MAX_LEN)
