@@ -1,4 +1,4 @@
-"""Batches of which a test minds little, and parameters that ask for anything."""
+"""Batches for tests that do not care about details, and parameters of every mix."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from acceptor.core import SamplingParams, SamplingTensors, VerifyBatch
 def stacked(
     num_reqs: int, device: str = "cpu", /, recipes: Any = (), **asked: Any
 ) -> SamplingTensors:
-    """Parameters that are alike but for their seeds, 0, 1 and so on, and what the first ask for."""
+    """Parameters that differ only in seeds, 0, 1 and so on, and in settings of the first ones."""
     own = [*recipes, *[{}] * num_reqs]
     requests = [SamplingParams(seed=seed, **asked | own[seed]) for seed in range(num_reqs)]
     return SamplingTensors.stack(requests, device)
@@ -23,7 +23,7 @@ def stacked(
 def dense(
     target_logits: Tensor, drafts: Sequence[Sequence[int]] | None = None, **fields: Any
 ) -> VerifyBatch:
-    """Logits [num_reqs, K + 1, vocab_size] of requests that begin; drafts are 0 unless given."""
+    """A batch of logits [num_reqs, K + 1, vocab_size] at position 0; drafts are 0 unless given."""
     num_reqs, num_rows, _ = target_logits.shape
     none = torch.zeros(num_reqs, num_rows - 1, dtype=torch.int64)
     return VerifyBatch.dense(
@@ -35,7 +35,7 @@ def dense(
 
 
 def every_mix(count: int, vocab_size: int, seed: int = 0) -> tuple[SamplingParams, ...]:
-    """Parameters of requests that ask for anything; the first one asks for everything."""
+    """Parameters of every mix; the first request uses all of them."""
     features = frozenset(FEATURES) - {"extremes"}
     lengths = (0,) * count
     return all_params(

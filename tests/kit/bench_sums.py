@@ -1,4 +1,4 @@
-"""What must add up in the figures of a benchmark."""
+"""Checks that the figures of a benchmark add up."""
 
 import pytest
 

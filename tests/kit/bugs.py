@@ -1,7 +1,7 @@
 """A planted bug: the reference with one thing changed, as a backend and as code under proof.
 
 Each is a bug that some engine has had, or nearly had; `bugs_in_draws`, `bugs_in_laws` and
-`bugs_in_batches` hold them, each beside the code that is wrong.
+`bugs_in_batches` hold them, each beside its wrong code.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -35,15 +35,15 @@ class Bug(Sampler):
 
     Attributes:
         name: what is wrong.
-        changes: (owner, attribute, what to put there) while it lives.
-        misread: what it makes of a batch and its parameters before a call begins.
-        spoil: what it does to the output of a verification.
+        changes: (owner, attribute, new value) while the bug is planted.
+        misread: changes a batch and its parameters before a call.
+        spoil: changes the output of a verification.
         policy: the only policy under which it shows; None if it shows under all.
-        features: what random batches need for it to show soon.
-        least_vocab_size: the same.
+        features: features with which random batches show it soon.
+        least_vocab_size: the vocabulary from which on random batches show it soon.
         shown_by: "batches" of the conformance kit, part of the names of its corners, or "proof".
-        check: whose law the proof must find wrong, as `Pair.name` has it; None for bugs that change
-            no law.
+        check: the `Pair.name` whose law the proof must find wrong; None for bugs that change no
+            law.
     """
 
     name: str
@@ -58,17 +58,17 @@ class Bug(Sampler):
 
     @classmethod
     def instead_of(cls, owner: object, attribute: str, name: str, **facts: Any) -> Decorator:
-        """What it decorates takes the place of the attribute."""
+        """The decorated function replaces the attribute."""
         return lambda wrong: cls(name, ((owner, attribute, wrong),), **facts)
 
     @classmethod
     def misreads(cls, name: str, **facts: Any) -> Decorator:
-        """What it decorates is made of a batch and its parameters."""
+        """The decorated function changes a batch and its parameters."""
         return lambda misread: cls(name, misread=misread, **facts)
 
     @classmethod
     def spoils(cls, name: str, **facts: Any) -> Decorator:
-        """What it decorates is done to outputs."""
+        """The decorated function changes outputs."""
         return lambda spoil: cls(name, spoil=spoil, **facts)
 
     def verify(
@@ -91,7 +91,7 @@ class Bug(Sampler):
             yield
 
     def batches(self, num_batches: int) -> Iterator[Case]:
-        """Small ones that have what it needs to show."""
+        """Small batches that have what the bug needs to show."""
         names = tuple(POLICIES) if self.policy is None else (self.policy,)
         for case in Generator(names, largest_vocabulary=600).cases(0, num_batches):
             yield evolve(
@@ -102,5 +102,5 @@ class Bug(Sampler):
 
 
 def bugs_of(module: Mapping[str, object]) -> tuple[Bug, ...]:
-    """All that a module plants, in its order."""
+    """All bugs of a module, in its order."""
     return tuple(value for value in module.values() if isinstance(value, Bug))

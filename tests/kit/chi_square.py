@@ -1,4 +1,4 @@
-"""Does a sample follow a law? Pearson's chi-square and G, with the effect they would have noticed.
+"""Tests whether a sample follows a law: Pearson's chi-square and G, with their power.
 
 Power follows from the noncentral chi-square law of the statistic. Cells that are too thin for
 either test are merged.
@@ -29,8 +29,8 @@ class Goodness:
         num_draws: how many were counted.
         num_cells: after merging.
         freedom: degrees of freedom.
-        p_chi_square: the chance of a larger one.
-        p_g: the same of the likelihood ratio.
+        p_chi_square: the chance of a larger chi-square.
+        p_g: the chance of a larger likelihood ratio.
         detectable: the smallest effect noticed with probability `POWER` at `ALPHA`, as a total
             variation. It is the worst case: a deviation that is not spread over all cells in
             proportion to their probability is noticed when smaller.
@@ -89,7 +89,7 @@ def effect_detectable(
 
 @cache
 def _shift_detectable(freedom: int, alpha: float, power: float) -> float:
-    """How much it moves the statistic's mean; slow to find."""
+    """How far such an effect moves the statistic's mean; slow to compute."""
     critical = stats.chi2.isf(alpha, freedom)
 
     def shortfall(shift: float) -> float:
@@ -128,7 +128,7 @@ def _merged(
     order = order[expected[order] > 0]
     if len(order) == 0:
         return observed[:0], expected[:0]
-    # Rarest first, a cell begins wherever enough is gathered; what is left over joins the last.
+    # Rarest first: a cell ends when it has enough draws; the rest joins the last one.
     starts, gathered = [0], 0.0
     for place, mass in enumerate(expected[order].tolist()):
         if gathered >= LEAST_EXPECTED:

@@ -1,7 +1,7 @@
-"""CUDA sources built by g++, to be called as functions of the host.
+"""Builds CUDA sources with g++, to call them as functions of the host.
 
-Libraries are kept for the next process that asks: workers share tests, and each would compile what
-the others did. A library is known by everything that made it.
+Libraries are kept for other processes: workers share tests, and each would compile the same ones. A
+library's key is everything that it is made from.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from acceptor.backends.cupy_backend.variant import POLICY_MACRO, Variant
 
 GXX = shutil.which("g++")
 NUM_WARPS = 4
-"""Of every kernel's CTAs: as few as kernels can do with, for each thread is a fiber."""
+"""The warps of every CTA: as few as kernels can run with, because each thread is a fiber."""
 _ROOT = Path(__file__).parents[2]
 _FOLDERS = [_ROOT / "tests/backends/cuda_on_host", _ROOT / "backends/cupy_backend/cuda"]
 # Without unique symbols each library has its own of everything.
@@ -25,7 +25,7 @@ _OPTIONS = ("-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-pthread", "-fno-gnu
 
 @cache
 def library_of(variant: Variant) -> ctypes.CDLL:
-    """The library that has a variant's kernels, which are compiled unless it is there."""
+    """The library of a variant's kernels, compiled if it does not exist."""
     macros = (POLICY_MACRO, *variant.macros, f"-DKERNEL_WARPS={NUM_WARPS}")
     library = _present() / f"{sha256(' '.join(macros).encode()).hexdigest()[:24]}.so"
     with library.with_suffix(".lock").open("w") as lock:
@@ -41,7 +41,7 @@ def library_of(variant: Variant) -> ctypes.CDLL:
 
 @cache
 def _present() -> Path:
-    """The folder of what the present sources make; those of earlier ones go."""
+    """The folder for the present sources' libraries; earlier ones are removed."""
     version = subprocess.run(["g++", "--version"], check=True, capture_output=True).stdout
     told = sha256(version + " ".join(_OPTIONS).encode())
     for file in sorted(file for folder in _FOLDERS for file in folder.iterdir()):

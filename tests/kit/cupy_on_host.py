@@ -24,10 +24,10 @@ _MARGIN = 64
 
 @frozen(eq=False)
 class HostSampler(BothVerbs):
-    """A `Sampler` for CPU tensors; what a kernel leaves unwritten is -77 or NaN.
+    """A `Sampler` for CPU tensors; memory that a kernel does not write holds -77 or NaN.
 
     Attributes:
-        room: CTAs that read rows and pass for fitting on the device; few make pieces long.
+        room: how many reading CTAs the device pretends to hold; few make pieces long.
         schedule: a seed of the order in which threads and CTAs run; 0 for their own.
     """
 
@@ -58,7 +58,7 @@ class HostSampler(BothVerbs):
         areas = job.extent.areas(inside.data_ptr(), inside.numel())
         for name, address in areas.items():
             words[PLACES[name]] = address
-        # Kernels that learn each tensor's dtype when they are launched.
+        # Kernels that get each tensor's dtype at launch.
         variant = evolve(job.variant, logits=MIXED)
         for name, (x, y) in job.launches():
             library = library_of(variant)

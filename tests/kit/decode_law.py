@@ -1,7 +1,7 @@
-"""The exact law of what whole decode runs emit, through the real sampler and the real drafting.
+"""The exact law of whole decode runs, through the real sampler and the real drafting.
 
-A run drafts, verifies and advances until enough tokens are out, so that after a rejection positions
-are drafted and tested again. What the law should be is in `lab.proof.exact`.
+A run drafts, verifies and advances until it has enough tokens, so that positions are drafted and
+tested again after a rejection. The expected law is in `lab.proof.exact`.
 """
 
 from collections import defaultdict
@@ -37,10 +37,10 @@ class DecodeSetup:
 
     Attributes:
         target: the target's raw logits after these tokens, [vocab_size].
-        draft: the same of the draft model, [draft_vocab_size]; None if drafts are guessed.
+        draft: the draft model's after these tokens, [draft_vocab_size]; None if drafts are guessed.
         guess: the law of guessed drafts after these tokens, which the sampler does not know.
-        policy: decides.
-        params: of the request; the seed names the noise.
+        policy: the policy.
+        params: the request's; the seed selects the noise.
         num_spec_tokens: the longest draft; drafts end where the run does.
         draft_to_target: target id of each draft id.
         ends_early: whether the drafter gives up after these tokens.
@@ -68,15 +68,15 @@ class DecodeSetup:
 
     @property
     def id_map(self) -> Tensor | None:
-        """`draft_to_target` as samplers want it."""
+        """`draft_to_target` as samplers expect it."""
         return None if self.draft_to_target is None else torch.tensor(self.draft_to_target)
 
 
 @frozen
 class State:
-    """Where a run stands: what is out, what is drafted, and what is known of the noise.
+    """The state of a run: emitted tokens, drafts, and what is known of the noise.
 
-    Steps are remembered only where drafts adapt to them.
+    Steps are remembered only if drafts adapt to them.
     """
 
     tokens: Tokens
@@ -87,7 +87,7 @@ class State:
 
     @property
     def stage(self) -> Stage:
-        """Rises with every move."""
+        """A number that rises with every move."""
         return len(self.tokens), len(self.drafts), self.drafted
 
     @property
@@ -101,8 +101,8 @@ Move = Callable[[Branch], State]
 
 def emitted_law(setup: DecodeSetup, num_tokens: int) -> Law:
     """The probability of every sequence of the first num_tokens tokens of a run."""
-    # Noise that no later stage asks for need not be remembered; a first pass that remembers nothing
-    # tells which is asked for when.
+    # Noise that no later stage needs is not remembered; a first pass, which remembers nothing,
+    # finds the last stage that needs each.
     asked: Asked = {}
     _explore(setup, num_tokens, asked)
     return _explore(setup, num_tokens, asked)
@@ -181,7 +181,7 @@ def _verify(setup: DecodeSetup, state: State) -> Move:
 
 
 def verify_batch(setup: DecodeSetup, state: State) -> VerifyBatch:
-    """What verifies the draft of a state."""
+    """The batch that verifies the draft of a state."""
     contexts = [state.text[:place] for place in range(len(state.tokens), len(state.text) + 1)]
     counts = TokenCounts.empty(1, setup.vocab_size)
     counts.start(0, setup.prompt)
@@ -209,7 +209,7 @@ def _masks(setup: DecodeSetup, contexts: Sequence[Tokens]) -> Tensor:
 
 
 def random_model(vocab_size: int, seed: int, sharpness: float = 1.5) -> Logits:
-    """A language model: random float32 logits for every context, whenever it is asked for."""
+    """A language model: random float32 logits for every context, made on demand."""
 
     @cache
     def logits(tokens: Tokens) -> Tensor:

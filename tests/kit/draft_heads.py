@@ -1,4 +1,4 @@
-"""Tiny draft heads in their published formats, and what they say by plain arithmetic.
+"""Tiny draft heads in their published formats, and their logits by plain arithmetic.
 
 Written from the formats' description alone: every row is computed anew for every draft token, and
 nothing is cached.
@@ -25,7 +25,7 @@ SHAPE: dict[str, Any] = TINY | {
     "max_position_embeddings": 2048,
 }
 SPECULATORS: Mapping[str, Any] = {"norm_before_residual": True, "target_hidden_size": 32}
-"""What a head in speculators' format says beside its layer."""
+"""The fields outside the layer of a head in speculators' format."""
 
 TAPS = "eagle_aux_hidden_state_layer_ids"
 THETA = 10_000.0
@@ -33,10 +33,10 @@ THETA = 10_000.0
 
 @frozen(eq=False, kw_only=True)
 class HeadFiles:
-    """What a head's directory holds.
+    """The content of a head's directory.
 
     Attributes:
-        config: of config.json.
+        config: that of config.json.
         tensors: by their published names.
     """
 
@@ -59,7 +59,7 @@ class HeadFiles:
 
     @property
     def layer(self) -> Mapping[str, Any]:
-        """What config.json says about the layer."""
+        """The part of config.json about the layer."""
         layer: Mapping[str, Any] = self.config.get("transformer_layer_config", self.config)
         return layer
 
@@ -151,9 +151,9 @@ class Arithmetic:
     """A head, row by row.
 
     Attributes:
-        files: of the head.
+        files: the head's.
         embedding, lm_head: the target's weights.
-        flipped: which switches are read wrongly.
+        flipped: the switches that are read wrongly.
     """
 
     files: HeadFiles
@@ -162,7 +162,7 @@ class Arithmetic:
     flipped: frozenset[str] = frozenset()
 
     def wrong(self, switch: str) -> "Arithmetic":
-        """The same with one switch the other way."""
+        """The same head with one switch inverted."""
         return evolve(self, flipped=frozenset({switch}))
 
     def _is(self, switch: str) -> bool:
@@ -172,7 +172,7 @@ class Arithmetic:
 
     @property
     def is_eagle3(self) -> bool:
-        """Or else EAGLE."""
+        """Whether it is EAGLE-3; else it is EAGLE."""
         return "norm.weight" in self.files.tensors
 
     def draft_logits(

@@ -1,4 +1,4 @@
-"""Decoding with a draft head: everything that was drafted, and what drafts must not change."""
+"""Decodes with a draft head, and records everything that was drafted."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,7 +28,7 @@ from kit.toy_requests import ask
 
 @frozen
 class Draft:
-    """Of one request in one step."""
+    """The draft of one request in one step."""
 
     request: int
     length: int
@@ -38,7 +38,7 @@ class Draft:
 
 @frozen
 class Noting(Sampler):
-    """A sampler that notes what it verifies, and with what outcome."""
+    """A sampler that records what it verifies, and the outcome."""
 
     sampler: Sampler
     drafts: list[Draft] = field(factory=list)
@@ -85,7 +85,7 @@ def decode(
     num_spec_tokens: int,
     new_runner: Callable[[DecodeStep], Runner] = EagerRunner,
 ) -> tuple[list[Draft], list[list[int]]]:
-    """Everything that was drafted, and the texts; some drafts are rejected, some are not."""
+    """All drafts, and the texts; some drafts are rejected, some are not."""
     noting = Noting(load_sampler("reference"))
     decoding = decoder_of(target, head, Probabilistic(), num_spec_tokens)
     decoding = evolve(decoding, new_runner=new_runner)
@@ -98,7 +98,7 @@ def decode(
 
 
 PROMPTS = ((5,), (7, 3, 9, 9, 4, 11, 2), (8, 2, 30, 41, 6, 5, 3, 20, 10, 4, 12, 33))
-"""One that leaves a drafter nothing to read, and others of unequal lengths."""
+"""One prompt that leaves a drafter nothing to read, and others of unequal lengths."""
 
 NUM_TOKENS = 10
 
@@ -109,7 +109,7 @@ def distance(
     texts: Sequence[Sequence[int]],
     hidden: Sequence[Any],
 ) -> float:
-    """The largest from what should be said of hidden states, known tokens and those drafted."""
+    """The largest error of a draft's logits, given hidden states, known tokens and drafts."""
 
     def of(draft: Draft) -> float:
         known = texts[draft.request][: draft.length]

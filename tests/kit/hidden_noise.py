@@ -1,11 +1,11 @@
 """Every way a random computation can turn out, with its exact probability.
 
-A run asks its branch to choose whenever chance decides, and is run again until every choice has
-been made in every way. Random numbers of the reference sampler are replaced by hidden uniforms.
+A run asks its branch to choose whenever chance decides, and runs again until every choice has been
+made in every way. Hidden uniforms replace the random numbers of the reference sampler.
 
 Each counter of the real generator (seed, stream, position, draft index) stands for one unknown
 uniform. A draw splits [0, 1) in proportion to its weights and learns which part the uniform is in;
-a verdict learns on which side of its threshold it is. Numbers that are used twice stay the same
+a verdict learns on which side of its threshold it is. A number that is used twice stays the same
 number, so every dependence that the wiring creates is kept.
 """
 
@@ -26,7 +26,7 @@ Outcome = TypeVar("Outcome")
 Path = tuple[int, ...]
 Interval = tuple[float, float]
 EVERYTHING: Interval = (0.0, 1.0)
-# Parts this small are the rounding of a border that two draws share.
+# Parts this small come from rounding a border that two draws share.
 SLIVER = 1e-14
 
 
@@ -35,10 +35,10 @@ class Branch:
     """One way through a run.
 
     Attributes:
-        path: the choices to repeat; behind them, the first possible one is taken.
-        probability: of all choices made so far.
-        taken: the choices made so far.
-        left: the paths that lead to what was not taken.
+        path: the choices to repeat; after them, the first possible one is taken.
+        probability: that of all choices so far.
+        taken: the choices so far.
+        left: the paths to choices that were not taken.
     """
 
     path: Path = ()
@@ -71,7 +71,7 @@ def branches(run: Callable[[Branch], Outcome]) -> Iterator[tuple[float, Outcome]
 
 @frozen
 class Counter:
-    """What a random number is for."""
+    """Identifies a random number."""
 
     seed: int
     stream: int
@@ -84,10 +84,10 @@ class HiddenNoise:
     """What one branch has learnt about the hidden uniforms.
 
     Attributes:
-        horizon: from this position on nothing matters, and chance is not asked.
-        branch: where chance decides.
-        known: the part of [0, 1) each uniform is known to lie in.
-        used: the counters asked for, by all branches.
+        horizon: from this position on nothing matters, so nothing is chosen.
+        branch: makes the choices.
+        known: the part of [0, 1) that each uniform is known to lie in.
+        used: the counters that any branch has used.
     """
 
     horizon: int
@@ -112,7 +112,7 @@ class HiddenNoise:
         return choice
 
     def race(self, log_weights: Tensor, words: Callable[[Level, Tensor], "Counters"]) -> Tensor:
-        """In place of `acceptor.core.race.race`."""
+        """Replaces `acceptor.core.race.race`."""
         counters = words(Level.TOKEN, torch.zeros(len(log_weights), 1, dtype=torch.int64))
         ends = (log_weights - log_weights.amax(-1, keepdim=True)).exp().cumsum(-1)
         borders = (ends / ends[:, -1:]).tolist()
@@ -121,17 +121,17 @@ class HiddenNoise:
         return torch.tensor(drawn, dtype=torch.int64)
 
     def uniforms(self, counters: "Counters") -> "HiddenUniforms":
-        """In place of `acceptor.core.randomness.acceptance_uniform`."""
+        """Replaces `acceptor.core.randomness.acceptance_uniform`."""
         return HiddenUniforms(self, counters)
 
 
 class Counters(tuple[Counter, ...]):
-    """In place of random words: what they would have been made of, one per row."""
+    """Replaces random words: holds the counters that they would be made from, one per row."""
 
     __slots__ = ()
 
     def squeeze(self, _dim: int) -> "Counters":
-        """Of one candidate per row."""
+        """The counters of one candidate per row."""
         return self
 
 
@@ -143,7 +143,7 @@ class HiddenUniforms:
     counters: Counters
 
     def log(self) -> "HiddenUniforms":
-        """Thresholds are logarithms too."""
+        """Itself: thresholds are logarithms, too."""
         return self
 
     def __lt__(self, log_thresholds: Tensor) -> Tensor:
@@ -163,7 +163,7 @@ def random_counters(
     _level: Level,
     _candidates: Tensor,
 ) -> Counters:
-    """In place of `acceptor.core.randomness.random_words`."""
+    """Replaces `acceptor.core.randomness.random_words`."""
     rows = zip(seeds.tolist(), positions.tolist(), draft_indices.tolist(), strict=True)
     return Counters(Counter(seed, int(stream), position, index) for seed, position, index in rows)
 

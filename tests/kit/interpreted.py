@@ -1,8 +1,8 @@
 """Runs a module in Triton's interpreter: `python -m kit.interpreted MODULE ARGUMENT…`.
 
-A process of its own: the interpreter, or a GPU that is not here, must be chosen before Triton is
-imported. The interpreter puts its own functions into Triton's language anew for every helper that a
-kernel calls, which takes three quarters of the time; here it does so once.
+It is a process of its own, because the interpreter, or an absent GPU, must be chosen before Triton
+is imported. The interpreter patches Triton's language anew for every helper that a kernel calls,
+which takes three quarters of the time; here it does so once.
 """
 
 import os
@@ -29,12 +29,12 @@ driver.set_active(NoDriver())
 
 
 def interpret(*command: str) -> None:
-    """Run a module in such a process; what it said is in the error if it fails."""
+    """Run a module in such a process; if it fails, the error holds its output."""
     _run("-m", "kit.interpreted", *command, TRITON_INTERPRET="1")
 
 
 def compile_for(capability: str, code: str, cache: Path) -> None:
-    """Run code that compiles kernels for a GPU that is not here; it finds it as `NoDriver`."""
+    """Run code that compiles kernels for an absent GPU, which `NoDriver` describes."""
     environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(cache)}
     _run("-c", _WITHOUT_GPU + code, capability, **environment)
 
@@ -64,7 +64,7 @@ def _once(patch: Callable[[Any], object]) -> Callable[[Any], Any]:
         if languages not in patched:
             patched.add(languages)
             patch(fn)
-        # Nothing is put back: the process ends with its kernels.
+        # Nothing is restored: the process ends with its kernels.
         return SimpleNamespace(restore=lambda: None)
 
     return patch_once

@@ -1,4 +1,4 @@
-"""Batches of a real vocabulary on a CUDA device, and fused backends held to the reference."""
+"""Batches with a real vocabulary on a CUDA device, to compare fused backends with the reference."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -27,7 +27,7 @@ from acceptor.core import (
 
 FUSED = ("triton", "cupy")
 KINDS = tuple(policy for policy in POLICIES.values() if policy != Strict(coupled=True))
-"""Coupled drafts are verified as others are."""
+"""Without coupled drafts, which are verified like others."""
 
 MIXED: tuple[dict[str, float], ...] = (
     {"temperature": 0.8},
@@ -44,7 +44,7 @@ every_policy = pytest.mark.parametrize("policy", KINDS)
 
 @frozen(eq=False)
 class Verification:
-    """The arguments of one `verify`, and what its parameters were made from."""
+    """The arguments of one `verify`, and the sampling parameters behind them."""
 
     batch: VerifyBatch
     sampling_params: tuple[SamplingParams, ...]
@@ -110,7 +110,7 @@ def verification(
 
 
 def assert_alike(step: Verification, got: VerifyOutput, expected: VerifyOutput) -> None:
-    """The same tokens, or differences that are near-ties of the contract's oracle."""
+    """Assert equal tokens, except for near-ties by the contract's oracle."""
     pairs = (
         (got.token_ids, expected.token_ids),
         (got.num_accepted, expected.num_accepted),
@@ -123,7 +123,7 @@ def assert_alike(step: Verification, got: VerifyOutput, expected: VerifyOutput) 
 
 
 def assert_identical(got: VerifyOutput, expected: VerifyOutput, places: Tensor) -> None:
-    """Bit for bit: request i of `got` is request places[i] of `expected`."""
+    """Assert that request i of `got` is request places[i] of `expected`, bit for bit."""
     width = min(got.token_ids.shape[1], expected.token_ids.shape[1])
     assert torch.equal(got.token_ids[:, :width], expected.token_ids[places, :width])
     assert (got.token_ids[:, width:] == -1).all()

@@ -7,7 +7,7 @@ from acceptor.core import Policy, SamplingTensors, UnavailableError, VerifyBatch
 
 
 class OnlyStrict(ReferenceSampler):
-    """The reference, under strict policies."""
+    """The reference, under strict policies only."""
 
     def verify(
         self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any

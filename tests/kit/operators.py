@@ -1,4 +1,4 @@
-"""Which torch operators a piece of code really calls."""
+"""Records which torch operators a piece of code really calls."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class OperatorLog(TorchDispatchMode):
-    """Everything torch was asked to do inside a `with`, also below autograd and composites."""
+    """All operators that torch runs inside a `with`, also those below autograd and composites."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
-"""A rejection sampler of many steps at once, right or with one mistake planted, for the audit.
+"""A rejection sampler of many steps at once, correct or with one planted mistake, for the audit.
 
-It draws as engines do: by races of exponentials, or from cumulative sums where it says so.
+It draws as engines do: by races of exponentials or, where stated, from cumulative sums.
 """
 
 from collections.abc import Callable
@@ -26,11 +26,11 @@ MISTAKES = {
     "greedy draft, sampled target": "greedy row on the sampled path",
     "never greedy": "greedy row on the sampled path",
 }
-"""What is planted -> what the audit calls it."""
+"""Planted mistake -> the audit's name for it."""
 
 
 def planted(mistake: str = "") -> Callable[[Tensor, Tensor, float, int], Tensor]:
-    """The sampler with this mistake, one of `MISTAKES`; without any it is right."""
+    """The sampler with this mistake, one of `MISTAKES`; without one it is correct."""
 
     def step(target: Tensor, draft: Tensor, temperature: float, seed: int) -> Tensor:
         generator = torch.Generator().manual_seed(seed)

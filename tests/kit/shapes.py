@@ -1,4 +1,4 @@
-"""Sizes of models, as config.json has them: tiny ones, and those of Llama 3 8B and Llama 3.2 1B."""
+"""Sizes of models in config.json's format: tiny ones, Llama 3 8B's and Llama 3.2 1B's."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ TINY: dict[str, Any] = {
 }
 FOR_KERNELS: dict[str, Any] = {"vocab_size": 1024, "hidden_size": 256, "intermediate_size": 384}
 FOR_KERNELS |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-"""Small, with heads and matrices that every kernel takes."""
+"""Small sizes, with heads and matrices that every kernel takes."""
 
 TARGET: dict[str, Any] = json.loads(public_pairs.PAIRS["llama3-eagle3"].shapes[0].read_text())
 TARGET["max_position_embeddings"] = 2048
@@ -33,7 +33,7 @@ EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
 OF_PAIRS: dict[str, Any] = TINY | LATENT | EXPERTS | {"draft_vocab_size": 23, "sliding_window": 5}
 OF_PAIRS |= {"head_dim": 12, "qk_rope_head_dim": 4, "num_local_experts": 4, "n_routed_experts": 4}
 DEPTHS = ("num_hidden_layers", "max_position_embeddings")
-"""What public models keep when they are shrunk."""
+"""The fields that public models keep when they are shrunk."""
 
 
 def shrunk(shape: dict[str, Any]) -> dict[str, Any]:

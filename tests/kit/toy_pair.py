@@ -1,4 +1,4 @@
-"""Models of ten lines, what decodes with them, and engines of that."""
+"""Models of ten lines, decoders that use them, and engines of these."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -28,9 +28,9 @@ MAX_LEN = 40
 
 @frozen(eq=False)
 class TableModel:
-    """Logits from a table, chosen by all tokens that its cache holds up to a position.
+    """Logits from a table, chosen by all tokens in the cache up to a position.
 
-    One wrong, missing or outdated token in the cache changes every row behind it.
+    One wrong, missing or outdated token in the cache changes every row after it.
     """
 
     table: Tensor
@@ -82,7 +82,7 @@ class TableModel:
 
 @frozen(eq=False)
 class LeakyModel(TableModel):
-    """Reads its whole slot, as attention does that multiplies what it masks by zero."""
+    """Reads its whole slot, like attention that multiplies masked positions by zero."""
 
     def new_cache(self, num_slots: int, max_len: int) -> Tensor:
         return torch.zeros(num_slots, max_len)
@@ -106,7 +106,7 @@ def next_logits(target: LanguageModel[Any], known: Sequence[int]) -> Tensor:
 
 @frozen(eq=False)
 class Letters:
-    """Token i is the letter number i; token 0 is special and says nothing."""
+    """Token i is the letter number i; token 0 is special and has no text."""
 
     pushed: list[int] = field(factory=list)
 
@@ -152,7 +152,7 @@ class Pair:
 
 
 def decoder_for(target: Any, sampler: Sampler, policy: Policy) -> Decoder:
-    """What decodes plainly, token by letter."""
+    """A decoder without drafts, token by letter."""
     return Decoder(
         target=target,
         drafter=NoDrafter(),
@@ -166,7 +166,7 @@ def decoder_for(target: Any, sampler: Sampler, policy: Policy) -> Decoder:
 def with_draft(
     decoder: Decoder, model: Any, num_spec_tokens: int = 3, vocabulary: Any = None
 ) -> Decoder:
-    """The same, but a draft model drafts."""
+    """The same decoder with a draft model."""
     drafter = ModelDrafter(
         model=model,
         sampler=decoder.sampler,
@@ -182,7 +182,7 @@ def engine_of(pair: Pair, **limits: int) -> Engine:
 
 
 def engine_with(decoder: Decoder, record: Record | None = None, **limits: int) -> Engine:
-    """An engine that replays what was recorded, if there is something to record with."""
+    """An engine that replays recorded steps, if there is a recorder."""
     if record is not None:
         decoder = evolve(decoder, new_runner=partial(GraphRunner, record=record))
     return Engine.of(decoder, Limits(**{"num_slots": 3, "max_len": MAX_LEN} | limits))
@@ -196,6 +196,6 @@ def run(engine: Engine) -> list[Progress]:
 
 
 def record(action: Callable[[], None]) -> Callable[[], None]:
-    """Stands for capturing: runs the step once, then again and again at the same addresses."""
+    """Replaces capturing: runs the step once, then again and again at the same addresses."""
     action()
     return action

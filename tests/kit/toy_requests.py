@@ -1,4 +1,4 @@
-"""Requests for toy pairs: one by its fields, any that Hypothesis can think of, and their masks."""
+"""Requests for toy pairs: one from its fields, any from Hypothesis, and their masks."""
 
 from collections.abc import Sequence
 from typing import Any, Self

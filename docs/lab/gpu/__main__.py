@@ -1,9 +1,9 @@
-"""`python -m lab.gpu`: everything that needs a CUDA device, into docs/data/gpu.json and gpu.md.
+"""`python -m lab.gpu`: runs all that needs a CUDA device, into docs/data/gpu.json and gpu.md.
 
-Each part is a process with a time limit of its own, its share of `--seconds`, and the record is
-written after each part. Kernels are compiled by many processes first. Then what is timed runs alone
-on the device; tests, equivalence and sanitizers share it. Logs lie in gpu.logs. The exit code is 0
-if every part ran to its end and passed.
+Each part is a process with its own time limit, a share of `--seconds`, and the record is written
+after each part. Kernels are compiled by many processes first. Then timed parts run alone on the
+device; tests, equivalence and sanitizers share it. Logs are in gpu.logs. The exit code is 0 if
+every part ran to its end and passed.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from lab.gpu.record import keep, without_paths
 
 DATA = Path(__file__).parents[2] / "data"
 GRACE_SECONDS = 10.0
-"""After an interrupt a part may still write down what it has."""
+"""Seconds that a part gets after an interrupt to write what it has."""
 MOST_LINES = 30
 CALM = (
     *("-m", "gpu", "-q", "--dist", "worksteal", "--continue-on-collection-errors"),
@@ -43,10 +43,10 @@ class Part:
     """One command.
 
     Attributes:
-        name: of the part; several commands may belong to one.
-        command: behind `python -m`.
-        seconds: its limit.
-        telling: a pattern of what its log says it found; a line is kept from there on.
+        name: the part's name; several commands may belong to one part.
+        command: the arguments of `python -m`.
+        seconds: its time limit.
+        telling: a pattern of results in its log; a line is kept from the match on.
         alone: whether nothing else may run on the device.
     """
 
@@ -122,7 +122,7 @@ def parts(wanted: argparse.Namespace) -> list[Part]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what is asked for; 0 if all parts passed."""
+    """Run the requested parts; 0 if all passed."""
     wanted = _parser().parse_args(arguments)
     wanted.backend = wanted.backend or ["triton", "cupy"]
     wanted.logs.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_part(part: Part, logs: Path) -> dict[str, Any]:
-    """Run one; how it ended, how long it took and what it said."""
+    """Run a part; returns how it ended, how long it took and its results."""
     start, path = time.monotonic(), logs / f"{part.name.replace(' ', '-')}.log"
     with path.open("w", encoding="utf-8") as log:
         process = subprocess.Popen(
@@ -174,7 +174,7 @@ def _wait(process: "subprocess.Popen[bytes]", seconds: float) -> int | None:
     try:
         process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:
-        # Its workers, too: it leads a session of its own.
+        # This kills its workers, too: it leads its own session.
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     return None

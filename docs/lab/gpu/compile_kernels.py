@@ -16,7 +16,7 @@ ONCE = ("--inputs", "lm", "--count", "1", "--sets", "1", "--no-check")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compile, and tell which rows failed; 0 if none did."""
+    """Compile, and print which rows failed; 0 if none did."""
     parser = argparse.ArgumentParser(prog="python -m lab.gpu.compile_kernels")
     parser.add_argument("--backend", action="append", required=True, help="repeatable")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")

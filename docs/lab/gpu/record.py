@@ -1,4 +1,4 @@
-"""What the parts of `python -m lab.gpu` found: one JSON file, and a table beside it."""
+"""The record of `python -m lab.gpu`: one JSON file, and a table beside it."""
 
 import json
 import re
@@ -11,7 +11,7 @@ HEADER = "| part | outcome | what it said |\n|---|---|---|\n"
 
 
 def keep(path: Path, name: str, outcome: dict[str, Any]) -> None:
-    """Put a part's outcome in the place of its earlier one, and write the table beside it."""
+    """Replace a part's earlier outcome, and write the table beside the record."""
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     content = dict(sorted((content | {name: outcome}).items()))
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -39,6 +39,6 @@ def _told(said: Sequence[str]) -> str:
 
 
 def without_paths(lines: Sequence[str]) -> list[str]:
-    """Beginnings of lines that do not tell where on its machine a part ran."""
+    """The beginnings of lines, up to the first path of the machine."""
     told = (re.sub(r"(?<![\w.\]])/[\w.+-][^\s'\"]*", "…", line) for line in lines)
     return [line[:MOST_CHARACTERS] for line in told]

@@ -1,7 +1,7 @@
 """`python -m lab.gpu.sanitize`: compute-sanitizer's tools over a few batches of a fused backend.
 
-Each tool watches the conformance kit, which judges what the backend answers. The exit code is 0 if
-every tool ran to its end and found nothing.
+Each tool watches a run of the conformance kit, which judges the backend's answers. The exit code is
+0 if every tool ran to its end and found nothing.
 """
 
 import argparse
@@ -23,7 +23,7 @@ TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 FINDINGS = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 REPORT = re.compile(r"^=+ (?! )(?!.*SUMMARY)(?!COMPUTE)(.+)$", re.MULTILINE)
 CHANGING = re.compile(r"\(\d+,\d+,\d+\)|\[\d+ hazards\]|(?<=\s)0x[0-9a-f]+")
-"""Threads, counts and addresses: what differs between reports of one finding. Offsets stay."""
+"""Threads, counts and addresses, which differ between reports of one finding. Offsets stay."""
 MOST_REPORTS = 10
 
 # More mbarriers than any block has. Left alone, these tools size their tables by the number that
@@ -33,14 +33,14 @@ OPTIONS = dict.fromkeys(("racecheck", "synccheck"), ("--num-cuda-barriers", "32"
 
 @frozen
 class Outcome:
-    """What one tool said.
+    """The outcome of one tool.
 
     Attributes:
         tool: its name; "none" is the same run unwatched.
-        findings: errors or hazards; None if it did not come to its summary.
-        is_conformant: whether the run under it ended well.
+        findings: errors or hazards; None if it did not reach its summary.
+        is_conformant: whether the run under it passed.
         seconds: how long it took.
-        reports: different ones, each with how often it came.
+        reports: the different reports, each with its number.
     """
 
     tool: str
@@ -72,7 +72,7 @@ def command_of(backend: str, tool: str, batches: int, seconds: float) -> list[st
 
 
 def judge(tool: str, output: str, seconds: float) -> Outcome:
-    """From what a run printed."""
+    """Read the outcome from a run's output."""
     findings, is_conformant = FINDINGS.findall(output), output.find("\nconformant\n") >= 0
     found = int(findings[-1]) if findings else None
     if tool == "none" and is_conformant:
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if shutil.which("compute-sanitizer") is None:
         raise UnavailableError("sanitize: needs compute-sanitizer, which comes with CUDA's toolkit")
     end = time.monotonic() + wanted.seconds
-    # Unwatched first: it compiles the kernels, which tools would slow down.
+    # The first run is unwatched and compiles the kernels, which tools would slow down.
     outcomes = [watch(wanted.backend, "none", wanted.batches, 0.5 * wanted.seconds)]
     left, tools = end - time.monotonic(), wanted.tool or TOOLS
     with ThreadPoolExecutor(len(tools)) as pool:

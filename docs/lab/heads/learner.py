@@ -1,4 +1,4 @@
-"""An EAGLE-3 head in training: its weights, its losses, and the files that it is written to."""
+"""An EAGLE-3 head in training: its weights, its losses, and its files."""
 
 import json
 import math
@@ -17,14 +17,14 @@ from acceptor.adapters.draft_heads.head_config import TAPS
 from acceptor.adapters.rope import Rope, rotate
 
 LATER = 0.8
-"""What a place of the draft weighs beside the one before it."""
+"""The weight of a place of the draft relative to the place before it."""
 
 LAYER = "midlayer."
 _NORMS = ("hidden_norm", "input_layernorm", "post_attention_layernorm")
 
 
 def taps_of(num_layers: int) -> tuple[int, ...]:
-    """After how many of a target's layers its head looks; of a few, before the last ones."""
+    """The target layers after which a head reads hidden states; with few layers, the last ones."""
     if num_layers < 7:
         return tuple(range(num_layers))[-3:]
     return 2, num_layers // 2, num_layers - 3
@@ -32,9 +32,9 @@ def taps_of(num_layers: int) -> tuple[int, ...]:
 
 @torch.no_grad()
 def _scales(target: Any) -> Tensor:
-    """What the target's final norm multiplies by; ones where it goes by another name than norm."""
+    """The scales of the target's final norm; ones if it has another name than norm."""
     signs = torch.ones(target.hidden_size, dtype=target.dtype, device=target.device)
-    # Of mean square 1, and of mean 0: to the norms of all families they are normalised.
+    # Of mean square 1 and mean 0, so every family's norm leaves them unchanged but for its scales.
     signs[1::2] = -1
     norm = getattr(target, "norm", None)
     return signs * (signs if norm is None else norm(signs))
@@ -45,8 +45,8 @@ class Learner:
     """A head in training.
 
     Attributes:
-        config: of its config.json.
-        target: that it learns from.
+        config: its config.json.
+        target: the target that it learns from.
         target_ids: [draft_vocab_size], ascending.
         weights: by their published names, in float32.
     """
@@ -58,8 +58,8 @@ class Learner:
 
     @classmethod
     def new(cls, directory: Path, target: Any, target_ids: Tensor, seed: int) -> "Learner":
-        """A head as wide as its target, which says at first what the target's upper layers see."""
-        # Families have other names for the same.
+        """A head as wide as its target, which at first passes the target's highest tap on."""
+        # Families have different names for the same weights.
         theirs = AutoConfig.from_pretrained(directory, local_files_only=True).get_text_config()
         size, heads = target.hidden_size, theirs.num_attention_heads
         kv_heads, taps = getattr(theirs, "num_key_value_heads", heads), taps_of(target.num_layers)
@@ -110,7 +110,7 @@ class Learner:
         return cls(config=config, target=target, target_ids=target_ids, weights=made)
 
     def loss(self, token_ids: Tensor, num_places: int) -> tuple[Tensor, list[float]]:
-        """Of rows of text [num_rows, context], and the share of drafts that would be accepted."""
+        """The loss over text [num_rows, context], and the share of drafts that are accepted."""
         target, device = self.target, self.target.device
         num_rows, context = token_ids.shape
         with torch.no_grad():
@@ -162,7 +162,7 @@ class Learner:
         return hidden + self._times(LAYER + "mlp.down_proj", gate * up)
 
     def _attend(self, inputs: Tensor, written: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """A row sees the first place's rows up to its own, and of later places only its own."""
+        """A row sees the first place's rows up to its own, and only its own row of later places."""
         place, (num_rows, length, _), dim = len(written), inputs.shape, self.config["head_dim"]
         queries, keys, values = (
             self._times(f"{LAYER}self_attn.{side}_proj", inputs).view(num_rows, length, -1, dim)

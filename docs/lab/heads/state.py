@@ -1,4 +1,4 @@
-"""Where a head's training stands, in a file: another run goes on from there."""
+"""The state of a head's training, in a file from which another run continues."""
 
 from collections.abc import Mapping
 from hashlib import sha256
@@ -17,7 +17,7 @@ Weights = Mapping[str, Tensor]
 
 
 def digest_of_target(directory: Path) -> str:
-    """Of its config.json, and of samples of its weights: they may be many gigabytes."""
+    """A digest of config.json and of samples of the weights, which may be many gigabytes."""
     digest = sha256((directory / "config.json").read_bytes())
     for file in sorted(directory.glob("*.safetensors")):
         with file.open("rb") as opened:
@@ -33,15 +33,15 @@ class State:
     """The file of a run.
 
     Attributes:
-        file: of no use to other versions.
-        made_of: what decides the run's outcome, by name.
+        file: the file; other versions cannot read it.
+        made_of: all that decides the run's outcome, by name.
     """
 
     file: Path
     made_of: Mapping[str, Any]
 
     def save(self, step: int, weights: Weights, optimizer: torch.optim.Optimizer) -> None:
-        """At once, so that a run that is broken off leaves the last whole state."""
+        """Replace the file at once, so that an interrupted run leaves the last complete state."""
         saved = {
             "made_of": dict(self.made_of),
             "step": step,
@@ -53,7 +53,7 @@ class State:
         unfinished.replace(self.file)
 
     def restore(self, weights: Weights, optimizer: torch.optim.Optimizer) -> int:
-        """Go on from the file: how many steps are done; 0 where there is none.
+        """Load the file; returns how many steps are done, 0 if there is no file.
 
         Raises:
             CheckpointError: the file is damaged, or of another run.

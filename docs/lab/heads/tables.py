@@ -1,4 +1,4 @@
-"""What draft heads cost on a GPU, and the tables that others have printed of their pairs.
+"""Measures what draft heads cost on a GPU, and the public pairs.
 
 Run it from the repository's root:
 
@@ -6,8 +6,8 @@ Run it from the repository's root:
 
 Every pair that `acceptor bench --pair` knows is served with random weights, Llama-3-8B with a draft
 model of 1B is served in the same way, and a head for it is trained for a few steps. On the CPU,
-drafters stand side by side on the bundled target. The file is written after every run, and the
-page's tables are printed; with `--part` some is measured anew, and the rest stays.
+drafters are compared on the bundled target. The file is written after every run, and the page's
+tables are printed; `--part` measures some parts anew and keeps the rest.
 """
 
 import gc
@@ -52,9 +52,9 @@ class Training:
     """How a head was trained for Llama-3-8B's shape.
 
     Attributes:
-        device: what it ran on.
-        recipe: of the run.
-        last: what it said at its end.
+        device: the device that it ran on.
+        recipe: the run's recipe.
+        last: its last line of progress.
     """
 
     device: str
@@ -64,7 +64,7 @@ class Training:
 
 @frozen(kw_only=True)
 class Heads:
-    """Everything that was measured.
+    """All measurements.
 
     Attributes:
         training: None until it has run.
@@ -76,11 +76,11 @@ class Heads:
 
     @classmethod
     def read(cls, path: Path) -> "Heads":
-        """What an earlier run wrote; nothing where there is no such file."""
+        """Read what an earlier run wrote; empty if there is no file."""
         return read_record(path, cls, "lab.heads.tables") if path.exists() else cls()
 
     def tables(self) -> list[str]:
-        """For the page: of steps, and of pairs."""
+        """The page's tables: of steps, and of pairs."""
         return [_of_steps(self.served), _of_pairs(self.served)]
 
 
@@ -149,7 +149,7 @@ def main(parts: Sequence[str], json_file: Path, device: str, **how: str | None) 
 
 
 def measured(part: str, how: Sequence[str]) -> Iterator[BenchResults]:
-    """All results so far, after every run."""
+    """Yield all results so far after every run."""
     done: list[BenchResults] = []
     with TemporaryDirectory() as folder:
         context = bench.make_context("bench", [*_arguments(part, how, Path(folder))])
@@ -157,7 +157,7 @@ def measured(part: str, how: Sequence[str]) -> Iterator[BenchResults]:
             for latest in one.results():
                 yield joined([*done, latest])
             done.append(latest)
-    # Networks of transformers refer to themselves.
+    # Networks of transformers hold references to themselves.
     gc.collect()
 
 
@@ -175,7 +175,7 @@ def _arguments(part: str, how: Sequence[str], folder: Path) -> tuple[str, ...]:
 
 
 def train(device: str) -> Training:
-    """A head for a target of random weights, on random text."""
+    """Train a head for a target with random weights, on random text."""
     told: list[Progress] = []
     shape, on_gpu = PAIRS[EAGLE3].shapes[0], device != "cpu"
     dtype = torch.bfloat16 if on_gpu else torch.float32

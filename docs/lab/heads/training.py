@@ -2,9 +2,9 @@
 
     PYTHONPATH=docs:tests python -m lab.heads.training --target DIR --text FILE --out HEAD
 
-As when it drafts, the head is fed its own features in the later places of a draft (training-time
-test, arXiv 2503.01840), and learns the target's distribution at each. It is written in EAGLE's own
-format. A run that was broken off goes on from where it last saved.
+As in drafting, the head reads its own features in the later places of a draft (training-time test,
+arXiv 2503.01840), and learns the target's distribution at each place. It is written in EAGLE's own
+format. An interrupted run continues from its last save.
 """
 
 import math
@@ -35,7 +35,7 @@ WARM_UP, LEAST_RATE = 0.05, 0.05
 
 @frozen(kw_only=True)
 class Recipe:
-    """What decides the outcome of a run, besides target, texts and machine."""
+    """The settings that decide a run's outcome, besides target, texts and machine."""
 
     seed: int = 1
     steps: int = integer(2000, 1)
@@ -47,14 +47,14 @@ class Recipe:
     save_every: int = integer(100, 1)
 
     def rate(self, step: int) -> float:
-        """Rises in a straight line, and falls as a cosine."""
+        """The learning rate: it rises linearly, and falls as a cosine."""
         warm = min((step + 1) / (WARM_UP * self.steps), 1.0)
         fall = 0.5 * (1 + math.cos(math.pi * step / self.steps))
         return self.learning_rate * warm * (LEAST_RATE + (1 - LEAST_RATE) * fall)
 
 
 def read_texts(texts: Sequence[Path], directory: Path) -> Tensor:
-    """All tokens of what is for training.
+    """All tokens of the training texts.
 
     Raises:
         AcceptorError: a file is missing or damaged, or a text too short.
@@ -66,14 +66,14 @@ def read_texts(texts: Sequence[Path], directory: Path) -> Tensor:
 
 @frozen(kw_only=True)
 class Progress:
-    """Where a run stands.
+    """The progress of a run.
 
     Attributes:
         step: how many steps are done.
-        loss: of the last one.
-        overlaps: the share of drafts that would be accepted, by their place.
-        tokens_per_second: since the run began or went on.
-        gibibytes: of a GPU's memory, at most; 0 on a CPU.
+        loss: the last step's.
+        overlaps: the share of drafts that would be accepted, by place.
+        tokens_per_second: the speed since the run began or continued.
+        gibibytes: the peak of a GPU's memory; 0 on a CPU.
     """
 
     step: int
@@ -91,7 +91,7 @@ def train_head(
     recipe: Recipe,
     on_saved: Callable[[Progress], None] = lambda _: None,
 ) -> Learner:
-    """Train from the last state that was saved, or from the beginning.
+    """Train from the last saved state, or from the beginning.
 
     Raises:
         InvalidInputError: the text or the context is too short, or the context too long.
@@ -110,7 +110,7 @@ def train_head(
     step = state.restore(learner.weights, optimizer)
     began, num_tokens = time.perf_counter(), 0
     while step < recipe.steps:
-        # Of each step's own seed, so that a run that goes on sees what it would have seen.
+        # Each step has its own seed, so that a continued run sees the same rows.
         generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + step)
         starts = torch.randint(len(tokens) - recipe.context, (recipe.rows, 1), generator=generator)
         token_ids = tokens[starts + torch.arange(recipe.context)].to(device)
@@ -138,7 +138,7 @@ def train_head(
 
 
 def _made_of(directory: Path, tokens: Tensor, learner: Learner, recipe: Recipe) -> dict[str, Any]:
-    """How often it is saved changes nothing."""
+    """All that decides the outcome; how often it is saved does not."""
     chosen = asdict(recipe)
     del chosen["save_every"]
     return {
@@ -179,7 +179,7 @@ def tell(progress: Progress, num_steps: int) -> None:
 def main(
     target: Path, texts: tuple[Path, ...], out: Path, device: str, places: int, **recipe: Any
 ) -> None:
-    """Write OUT/config.json and OUT/model.safetensors; OUT/state.pt is for going on."""
+    """Write OUT/config.json and OUT/model.safetensors; OUT/state.pt serves to continue."""
     try:
         settings = Recipe(num_places=places, **recipe)
         tokens, model = read_texts(texts, target), load_any_model(target, device=device)

@@ -28,7 +28,7 @@ class Shape:
 
 @frozen(kw_only=True)
 class Recipe:
-    """What decides the outcome of a run, besides the texts and the machine."""
+    """The settings that decide a run's outcome, besides the texts and the machine."""
 
     seed: int = 20261121
     vocab_size: int = 4096
@@ -53,7 +53,7 @@ class Recipe:
 class Learner:
     """A fresh Llama in float32, the optimizer that moves it and the running average kept of it.
 
-    The learning rate rises in a straight line, and falls as a cosine to a twentieth.
+    The learning rate rises linearly, and falls as a cosine to a twentieth.
     """
 
     def __init__(
@@ -129,5 +129,5 @@ def as_shipped(model: nn.Module) -> LlamaForCausalLM:
 
 
 def autocast(device: torch.device) -> torch.autocast:
-    """bfloat16 matrix products where the device is quick at them; float32 weights everywhere."""
+    """bfloat16 matrix products if the device is fast at them; float32 weights everywhere."""
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")

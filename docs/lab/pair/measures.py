@@ -1,4 +1,4 @@
-"""What a pair of models is worth: held-out loss, and how much of the target's law the draft covers.
+"""Measures a pair of models: held-out loss, and how much of the target's law the draft covers.
 
 Logits are computed in float32 from the weights that ship.
 """

@@ -1,4 +1,4 @@
-"""From text files to the rows of tokens that the bundled pair learns from, and its tokenizer.
+"""Turns text files into the bundled pair's training rows, and its tokenizer.
 
 A text is cut at three or more blank lines, and there again after whole paragraphs into sections of
 about 8,000 characters. Sections that are more than 3 % digits (indices, tables, reading lists) are
@@ -70,7 +70,7 @@ def read_text(path: Path) -> str:
 
 
 def training_text(path: Path) -> Sequence[str]:
-    """What is for training; all of a file from which nothing can be held out."""
+    """The training text; all of a file from which nothing can be held out."""
     text = read_text(path)
     return Source.read(path).training if len(_prose(text)) > 1 else [text]
 

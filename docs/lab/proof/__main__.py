@@ -1,7 +1,7 @@
 """The command behind `make prove`; see `--help`. It exits with 1 if a claim fails.
 
-Enumeration and planted bugs concern the reference on a CPU; any other backend or device repeats
-what is sampled. What was found until then stays if a run is stopped.
+Enumeration and planted bugs use the reference on a CPU; other backends or devices only repeat the
+sampling. A stopped run keeps its results so far.
 """
 
 import argparse
@@ -39,13 +39,13 @@ class Proof:
     """Where and how much is proven.
 
     Attributes:
-        name: the backend's.
-        backend: draws and verifies; the reference decides what is alike together where it can.
-        device: where.
+        name: the backend's name.
+        backend: draws and verifies; the reference decides equal requests together where possible.
+        device: the device that it runs on.
         runs: decode runs of every policy with the plain chain.
-        runs_elsewhere: of lossless ones with the other chains.
-        draws: draws from the large vocabulary, on each way.
-        deadline: by the monotonic clock; what is left then ends with its first part.
+        runs_elsewhere: decode runs of lossless policies with the other chains.
+        draws: draws from the large vocabulary, for each way.
+        deadline: by the monotonic clock; after it, each row ends with its first part.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Proof:
 
     @property
     def parts(self) -> dict[str, Callable[[], Iterator[Row]]]:
-        """What is proven, by name."""
+        """The parts of the proof, by name."""
         parts = {"large": self._large, "samples": self._samples}
         if self._is_reference:
             parts |= {"exact": _exact, "losses": _losses, "mutants": _mutants}
@@ -70,7 +70,7 @@ class Proof:
         return self.name == "reference" and self.device.type == "cpu"
 
     def about(self, part: str) -> Row:
-        """What its rows have in common."""
+        """The fields that all its rows share."""
         on_gpu = self.device.type == "cuda"
         machine = torch.cuda.get_device_name(self.device) if on_gpu else platform.machine()
         where = {"backend": self.name, "device": f"{self.device.type}, {machine}"}

@@ -1,4 +1,4 @@
-"""What is proven: every policy with every kind of drafter, as small models that can be enumerated.
+"""The cases of the proof: every policy with every kind of drafter, on small models.
 
 A new policy is one more entry of `POLICIES`.
 """
@@ -60,7 +60,7 @@ DRAFTERS: dict[str, DecodeSetup] = {
     "narrower": evolve(_DENSE, draft=random_model(2, seed=8)),
     "mapped": evolve(_DENSE, draft=random_model(2, seed=8), draft_to_target=(2, 0)),
 }
-"""How drafts are made; the policy is put in by `setup`."""
+"""How drafts are made; `setup` adds the policy."""
 
 NUM_TOKENS = 3
 """With two drafts a step: after a rejection, positions 1 and 2 are drafted a second time."""
@@ -79,18 +79,18 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """As the tables have it."""
+        """The name in the tables."""
         return f"{self.policy.name}, {self.drafter}"
 
     @property
     def num_tokens(self) -> int:
-        """How many are enumerated."""
+        """How many tokens are enumerated."""
         few = self.drafter == "penalties" or self.policy.uses_target_samples
         return FEW_TOKENS if few and self.drafter != "two ids" else NUM_TOKENS
 
     @property
     def setup(self) -> DecodeSetup:
-        """Ready to be enumerated."""
+        """The setup to enumerate."""
         return evolve(DRAFTERS[self.drafter], policy=self.policy)
 
 

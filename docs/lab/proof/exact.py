@@ -18,7 +18,7 @@ from lab.proof.cases import BY_NAME, Pair
 
 Floats = NDArray[np.float64]
 EXACT = 1e-12
-"""What rounding in float64 may add up to."""
+"""The largest error that float64 rounding may add up to."""
 
 
 @frozen
@@ -27,8 +27,8 @@ class LawError:
 
     Attributes:
         first: the largest difference of any first token's probability.
-        joint: of any sequence's.
-        conditional: of any token's, given the tokens before it.
+        joint: the largest of any sequence's.
+        conditional: the largest of any token's, given the tokens before it.
     """
 
     first: float
@@ -55,12 +55,12 @@ def law_error(setup: DecodeSetup, num_tokens: int) -> LawError:
 
 
 def error_of_pair(pair: Pair) -> LawError:
-    """Of as many tokens as can be enumerated."""
+    """The error over as many tokens as can be enumerated."""
     return law_error(pair.setup, pair.num_tokens)
 
 
 def error_under(bug: Bug) -> LawError:
-    """Of the law that it changes, while it lives."""
+    """The error of the law that a bug changes, while the bug is planted."""
     assert bug.check is not None
     with bug.planted():
         return error_of_pair(BY_NAME[bug.check])
@@ -102,7 +102,7 @@ def variation(law: Law, other: Law) -> float:
 
 
 def largest(law: Law, other: Law) -> float:
-    """Of all differences."""
+    """The largest of all differences."""
     return max(_differences(law, other))
 
 
@@ -111,7 +111,7 @@ def _differences(law: Law, other: Law) -> list[float]:
 
 
 def _probs(logits: Floats, recipe: Recipe) -> Floats:
-    """Temperature, min-p, top-k, top-p, in this order: [vocab_size]."""
+    """Probabilities after temperature, min-p, top-k, top-p, in this order: [vocab_size]."""
     values = {name: getattr(recipe, name) for name in fields_dict(Recipe)}
     rounded = {name: _as_float32(value) for name, value in values.items() if name != "top_k"}
     probs: Floats = np.exp(oracle.law_of(logits, Recipe(**values | rounded)).log_p)
@@ -121,7 +121,7 @@ def _probs(logits: Floats, recipe: Recipe) -> Floats:
 def _adjusted(
     logits: Floats, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
 ) -> Floats:
-    """Bias, then repetition, frequency and presence penalties."""
+    """Logits after bias, then repetition, frequency and presence penalties."""
     wanted = oracle.Adjustments(
         {token_id: _as_float32(value) for token_id, value in params.logit_bias},
         repetition=_as_float32(params.repetition_penalty),
@@ -135,7 +135,7 @@ def _adjusted(
 
 
 def _as_float32(value: float) -> float:
-    """What samplers are given."""
+    """The float32 numbers that samplers get."""
     return float(np.float32(value))
 
 

@@ -1,7 +1,7 @@
-"""One decode step of very many seeds: real drafting, noise and policies, each case decided once.
+"""One decode step for very many seeds, with real drafting, noise and policies.
 
-Requests with the same text, draft and target samples share thresholds and residuals, so that the
-policy is asked once for all of them. Tests hold these steps against the sampler, token for token.
+Requests with the same text, draft and target samples share thresholds and residuals, so the policy
+computes them once. Tests compare these steps with the sampler's, token for token.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""The proof by sampling where 151,936 tokens are nearly equal: a coarse exponential shows there."""
+"""The proof by sampling with 151,936 nearly equal tokens, where a coarse exponential shows."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,7 +23,7 @@ def near_uniform_draws(
     chunk: int,
     deadline: float | None = None,
 ) -> Iterator[tuple[str, str, Goodness]]:
-    """What draws, how the tokens are binned, and the tests."""
+    """For each way to draw and to bin tokens, the results of the tests."""
     generator = torch.Generator().manual_seed(7)
     target, draft = (0.05 * torch.randn(LARGE_VOCABULARY, generator=generator) for _ in range(2))
     for name, drawing, logits in (

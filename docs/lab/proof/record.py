@@ -1,6 +1,6 @@
-"""What the proof found, row by row in one JSON file, what each row must show, and the tables of it.
+"""The record of the proof: rows in one JSON file, what each row must show, and the tables.
 
-A row names its part, the backend and where it ran.
+A row names its part, the backend and the device.
 """
 
 import json
@@ -16,17 +16,17 @@ from lab.proof.runs import VIEWS
 Row = dict[str, Any]
 
 LEAST_P = 1e-6
-"""Of the many p-values of a lossless policy."""
+"""The least allowed of the many p-values of a lossless policy."""
 
 
 def read(path: Path) -> list[Row]:
-    """What was kept, empty if there is no file."""
+    """Read the rows; empty if there is no file."""
     rows: list[Row] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     return rows
 
 
 def keep(path: Path, found: Sequence[Row]) -> None:
-    """Put rows of one part in the place of earlier ones of the same backend and kind of device."""
+    """Replace the rows of a part for the same backend and kind of device."""
     others = [row for row in read(path) if _origin(row) != _origin(found[0])]
     rows = sorted(
         [*others, *map(_rounded, found)], key=lambda row: str(row["backend"] != "reference")
@@ -50,7 +50,7 @@ def _rounded(value: Any) -> Any:
 
 
 def holds(row: Row) -> bool:
-    """Whether it is what its policy promises."""
+    """Whether a row shows what its policy promises."""
     return bool(PROMISES[row["part"]](row))
 
 
@@ -60,7 +60,7 @@ def _is_exact(row: Row) -> bool:
 
 
 def _is_honest(row: Row) -> bool:
-    # FLy judges a draft by what follows it. The record has four digits.
+    # FLy's report is an estimate, because it judges a draft by what follows. Four digits are kept.
     estimated = row["policy"] == "fly" and row["drafter"] not in ONE_HOT
     return estimated or abs(row["enumerated"] - row["reported"]) <= 1e-4
 
@@ -90,7 +90,7 @@ def _least_p(tests: Iterable[Row]) -> float:
 
 
 def markdown(rows: list[Row]) -> str:
-    """All tables, each behind a comment that names it for the page to include."""
+    """All tables, each after a comment by which the page includes it."""
     tables = {"exact": _exact, "losses": _losses, "samples": _samples, "mutants": _mutants}
     tables["schemas"] = _schemas
     texts = (f"<!-- {name} -->\n\n{table(rows)}\n" for name, table in tables.items())
@@ -113,7 +113,7 @@ def _exact(rows: list[Row]) -> str:
 
 
 def _losses(rows: list[Row]) -> str:
-    """What was enumerated, and in parentheses what is reported instead."""
+    """The enumerated losses, and in parentheses reported ones that differ."""
 
     def cell(row: Row) -> str:
         enumerated, reported = (f"{row[kind]:.4f}" for kind in ("enumerated", "reported"))
@@ -129,7 +129,7 @@ def _by_drafter(known: dict[tuple[str, str], Row], cell: Callable[[Row], str]) -
 
 
 def _samples(rows: list[Row]) -> str:
-    """By backend the smallest p-value of all policies, views and tests, and the least power."""
+    """The smallest p-value of all policies, views and tests, and the least power, by backend."""
     drawn: dict[str, dict[str, list[Row]]] = {}
     for row, name, tests in _drawn(rows):
         where = f"`{row['backend']}` on {row['device']}"

@@ -1,4 +1,4 @@
-"""What a lossy policy says it did to a token, beside what it did.
+"""Compares how far a lossy policy moves a token's law with what it reports.
 
 Both are exact expectations over all drafts and all noise.
 """
@@ -17,16 +17,16 @@ from kit.hidden_noise import Branch, HiddenNoise, branches, replaced_by
 from lab.proof.exact import conditional, target_law, variation
 
 IN_FLOAT32 = 1e-6
-"""Outputs carry in float32 what policies say in float64."""
+"""Outputs hold in float32 what policies compute in float64."""
 
 
 @frozen
 class Loss:
-    """Of one token, given the ones before it.
+    """The loss at one token, given the ones before it.
 
     Attributes:
         enumerated: total variation between its law and the target's.
-        reported: what the policy's own numbers say, on average over the runs.
+        reported: the mean of the policy's own numbers over the runs.
     """
 
     enumerated: float
@@ -38,10 +38,10 @@ class FirstStep:
     """How the first step of a run went.
 
     Attributes:
-        drafts: what was drafted.
-        tokens: emitted ones.
-        num_accepted: drafts among them.
-        caused: what the policy reported for each.
+        drafts: the draft tokens.
+        tokens: the emitted tokens.
+        num_accepted: how many of these are draft tokens.
+        caused: the policy's report for each.
     """
 
     drafts: Tokens
@@ -61,13 +61,13 @@ class Recorder:
         return getattr(self.policy, name)
 
     def total_variation(self, view: DraftView) -> Tensor | None:
-        """Ask, remember, pass on."""
+        """Compute it, remember it, return it."""
         self.last = self.policy.total_variation(view)
         return self.last
 
 
 def losses(setup: DecodeSetup) -> dict[Tokens, Loss]:
-    """Of the draft's places, by the drafts that were accepted before; () is the first one."""
+    """The losses at the draft's places, by the drafts accepted before; () is the first place."""
     steps = _first_steps(setup)
     accepted = {step.tokens[: step.num_accepted] for _, step in steps}
     begun = {tokens[:length] for tokens in accepted for length in range(len(tokens) + 1)}
@@ -76,10 +76,10 @@ def losses(setup: DecodeSetup) -> dict[Tokens, Loss]:
 
 
 def loss_of(setup: DecodeSetup) -> Loss:
-    """Of the first token.
+    """The loss at the first token.
 
-    A synthetic policy reports nothing, but its first rate says it: with that chance a draft token
-    takes the place of the target's, so it is the rate times the variation between the two models.
+    A synthetic policy reports nothing, but its first rate gives it: with that chance a draft token
+    replaces the target's, so the loss is the rate times the variation between the two models.
     """
     steps = _first_steps(setup)
     loss = _loss_behind((), setup, steps)
@@ -88,7 +88,7 @@ def loss_of(setup: DecodeSetup) -> Loss:
         wanted = target_law(setup, 1)
         for probability, step in steps:
             first = step.drafts[:1]
-            # What a mask forbids makes room for the target's token at any rate.
+            # A draft token that a mask forbids is replaced at any rate.
             forbidden = setup.allows is not None and first[0] not in setup.allows(())
             for tokens, share in wanted.items() if forbidden else [(first, 1.0)]:
                 drafted[tokens] += probability * share

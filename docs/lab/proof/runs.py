@@ -1,7 +1,7 @@
-"""Whole decode runs of many requests at once, drafter included, and counts of what they emit.
+"""Whole decode runs of many requests at once, drafter included, and counts of their tokens.
 
-Models look one token back, so the law of any number of tokens can be written down. Counted are
-first tokens, sequences, and tokens behind a rejection, whose positions were drafted before.
+Models look one token back, so the law of any number of tokens can be written down. It counts first
+tokens, sequences, and tokens after a rejection, whose positions were drafted before.
 """
 
 import time
@@ -34,8 +34,8 @@ class Chain:
         target: [vocab_size + 1, vocab_size] logits after each token; the last row is the start.
         draft: [vocab_size + 1, draft_vocab_size].
         num_spec_tokens: K.
-        num_tokens: how many tokens of a run are looked at.
-        params: of every request, but for the seed.
+        num_tokens: how many tokens of a run are counted.
+        params: those of every request, except for the seed.
         draft_to_target: target id of each draft id; None means the same.
     """
 
@@ -48,7 +48,7 @@ class Chain:
 
     @property
     def vocab_size(self) -> int:
-        """Of the target."""
+        """The target's vocabulary."""
         return self.target.shape[1]
 
     def to(self, device: torch.device) -> "Chain":
@@ -59,7 +59,7 @@ class Chain:
 
     @property
     def law(self) -> dict[str, Tensor]:
-        """What the target's law gives in each view, by multiplication."""
+        """The target's law in each view, by multiplication."""
         scaled = self.target.double() / self.params.temperature
         if self.params.top_k > 0:
             kept = scaled.topk(self.params.top_k, dim=-1).values[:, -1:]
@@ -115,7 +115,7 @@ def spread_seeds(num_reqs: int, first: int = 0, device: torch.device | str = "cp
 def drafted(
     backend: Sampler, chain: Chain, policy: Policy, seeds: Tensor, positions: Tensor, before: Tensor
 ) -> Tensor:
-    """The token before, and the drafts behind it: [num_reqs, K + 1]."""
+    """The last token, and the drafts after it: [num_reqs, K + 1]."""
     params, texts = params_of(seeds, chain.params), [before]
     for place in range(chain.num_spec_tokens):
         batch = SampleBatch(
@@ -152,7 +152,7 @@ def step_of(backend: Sampler) -> Step:
 
 @frozen(eq=False)
 class Runs:
-    """What came out.
+    """The output of the runs.
 
     Attributes:
         token_ids: [num_reqs, num_tokens].
@@ -231,7 +231,7 @@ def compare(
 
 
 def parts(total: int, size: int, deadline: float | None) -> Iterator[tuple[int, int]]:
-    """First number and length of one part after the other; behind the deadline only one part."""
+    """The first number and the length of each part; after the deadline only one part."""
     for begin in range(0, total, size):
         if begin and deadline is not None and time.monotonic() >= deadline:
             return

@@ -1,6 +1,6 @@
-"""Outputs of the bundled pair under a JSON schema: valid, and under strict policies those of plain.
+"""Outputs of the bundled pair under a JSON schema: valid, and under strict policies equal to plain.
 
-The target has read plays, so that every brace is the schema's doing.
+The target has read plays, so every brace comes from the schema.
 """
 
 import json
@@ -34,7 +34,7 @@ LOSSLESS = [name for name, policy in POLICIES.items() if policy.lossless]
 
 
 def is_valid(text: str) -> bool:
-    """Whether a text is an object of `SCHEMA`, by hand."""
+    """Whether a text is an object of `SCHEMA`, checked without a library."""
     try:
         value = json.loads(text)
         types = {name: type(one) for name, one in value.items()}
@@ -50,7 +50,7 @@ def is_valid(text: str) -> bool:
 
 
 def schema_row(policy: str, num_outputs: int) -> dict[str, Any]:
-    """How many outputs are invalid, and how many of a strict policy are not those of plain."""
+    """How many outputs are invalid, and how many of a strict policy differ from plain decoding."""
     config = Config(policy=POLICIES[policy], decoding=DecodingConfig(num_spec_tokens=3))
     wired = wire(config)
     new_masks = wired.grammars().json_schema(json.dumps(SCHEMA))

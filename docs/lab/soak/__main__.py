@@ -17,7 +17,7 @@ from lab.soak.load import Soak, bundled_pair, few_grammars
     "--out", type=click.Path(path_type=Path), default=Path("docs/data/soak.json"), show_default=True
 )
 def main(num_requests: int, out: Path) -> None:
-    """Serve requests and record what became of them; takes about an hour."""
+    """Serve requests and record how they ended; takes about an hour."""
     torch.set_num_threads(1)
     wired = bundled_pair()
     soak = Soak(wired.decoder, num_slots=64, num_different=1000, grammars=few_grammars(wired))

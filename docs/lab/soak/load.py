@@ -1,4 +1,4 @@
-"""A great many short requests to one engine, from consumers that behave in every way."""
+"""Sends a great many short requests to one engine, from consumers of every behaviour."""
 
 import asyncio
 import ctypes
@@ -29,7 +29,7 @@ LOST_AFTER = 600.0
 
 
 class ConsumerError(Exception):
-    """What a consumer raises that is not up to its work."""
+    """Raised by a consumer that is meant to fail."""
 
 
 @frozen(eq=False)
@@ -37,16 +37,16 @@ class Soak:
     """An engine under load.
 
     Attributes:
-        decoder: serves.
+        decoder: the parts of the engine.
         num_slots: requests that run at once; twice as many consumers come and go.
-        num_different: requests that differ.
-        grammars: what some are held to.
-        seed: of them and of the consumers.
-        ends: how requests ended, or why nobody waited for their end.
-        masked: the same of those with masks.
-        wrong: what got something else than it gets alone.
-        texts: how many are whole, and how many hold bytes that are no UTF-8.
-        resident: kilobytes that the process holds, tensors, too, now and then.
+        num_different: how many different requests there are.
+        grammars: the grammars of some requests.
+        seed: the seed of requests and consumers.
+        ends: how requests ended, or why no consumer waited for their end.
+        masked: the same for requests with masks.
+        wrong: requests that got another result than alone.
+        texts: how many are complete, and how many hold bytes that are not UTF-8.
+        resident: samples of the process's memory in kilobytes, tensors included.
     """
 
     decoder: Decoder
@@ -76,12 +76,12 @@ class Soak:
         return Engine.of(self.decoder, Limits(num_slots=self.num_slots, max_len=MAX_LEN))
 
     def serve(self, num_requests: int, num_looks: int = 10) -> None:
-        """Serve so many, looking at the memory in between."""
+        """Serve this many requests, and sample the memory in between."""
         asyncio.run(self._serve(num_requests, num_requests // num_looks))
 
     @property
     def num_unfinished(self) -> int:
-        """Requests that the engine still holds."""
+        """How many requests the engine still holds."""
         return len(self._engine.loop.schedule.states)
 
     async def _serve(self, num_requests: int, look_after: int) -> None:
@@ -117,7 +117,7 @@ class Soak:
             self.wrong.append((request, consume.__name__, told, alone))
 
     def _obeys(self, request: Any, told: Sequence[Progress]) -> bool:
-        """Whether the request's masks allowed all that it emitted, as far as they go."""
+        """Whether the request's masks, if they did not fail, allowed all tokens that it emitted."""
         if getattr(request, "new_masks", None) is None:
             return True
         vocab_size = self.decoder.target.vocab_size
@@ -129,7 +129,7 @@ class Soak:
                 return False
             masks.accept(token_id)
             if masks.error:
-                # The step goes on with the masks that it has.
+                # The step continues with the masks that it has.
                 break
         return True
 
@@ -137,7 +137,7 @@ class Soak:
         return [progress async for progress in self._engine.stream(request)]
 
     async def _pause(self, request: Any) -> list[Progress]:
-        """Stop reading until it is long over, and then read all."""
+        """Stop reading until the request is long over, then read everything."""
         told = list[Progress]()
         async for progress in self._engine.stream(request):
             if not told:
@@ -175,13 +175,13 @@ class Soak:
 
 
 def fail(told: list[Progress], progress: Progress) -> None:
-    """Hear it, and raise."""
+    """A listener that raises."""
     told.append(progress)
     raise ConsumerError
 
 
 def is_right(told: Sequence[Progress], alone: GenerationResult) -> bool:
-    """Whether a request got what it gets alone, up to where it was cancelled or left."""
+    """Whether a request got its result as if alone, up to where it was cancelled or left."""
     token_ids = tuple(token_id for progress in told for token_id in progress.token_ids)
     text = "".join(fragment.text for progress in told for fragment in progress.fragments)
     result = told[-1].result
@@ -191,9 +191,9 @@ def is_right(told: Sequence[Progress], alone: GenerationResult) -> bool:
 
 
 def resident_kilobytes() -> int:
-    """What this process holds; where the system is not Linux, what it has held at most.
+    """This process's resident memory; on systems other than Linux, its peak.
 
-    What the allocator keeps of freed memory goes back to the system first.
+    The allocator returns freed memory to the system first.
     """
     gc.collect()
     if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
@@ -210,7 +210,7 @@ def bundled_pair() -> Wired:
 
 
 def few_grammars(wired: Wired) -> Sequence[NewTokenMasks]:
-    """Some that outputs of few tokens can end."""
+    """Some grammars that short outputs can complete."""
     grammars = wired.grammars()
     patterns = ("yes|no|[0-9]{1,3}", "([a-z]+ )+", "(é|ü|[^ -~])*")
     return [*map(grammars.regex, patterns), grammars.json_schema('{"enum": [true, "or", null]}')]

@@ -1,4 +1,4 @@
-"""What can be asked of a decoder in a soak, broken bytes, masks and unfit requests among it."""
+"""The requests of a soak, including broken bytes, masks and invalid requests."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -22,12 +22,12 @@ BROKEN = "\ufffd"
 
 @frozen(eq=False)
 class Requests:
-    """What can be asked of a decoder, and what each gets alone.
+    """Draws requests, each with the result that it gets alone.
 
     Attributes:
-        decoder: answers.
-        grammars: what some are held to.
-        random: draws them.
+        decoder: decodes them.
+        grammars: the grammars of some requests.
+        random: the generator.
     """
 
     decoder: Decoder
@@ -37,7 +37,7 @@ class Requests:
 
     @_broken_ids.default
     def _find_broken_ids(self) -> Sequence[int]:
-        """Tokens that are no character, but a part of one."""
+        """Tokens that are only a part of a character."""
         return [one for one in range(self.decoder.target.vocab_size) if self._says(one) == BROKEN]
 
     def _says(self, token_id: int) -> str:
@@ -77,7 +77,7 @@ class Requests:
         )
 
     def _draw_masks(self) -> NewTokenMasks | None:
-        """Mostly none; some fail, or allow nothing."""
+        """Mostly no masks; some fail, or allow no token."""
         by_last = partial(ByLast, vocab_size=self.decoder.target.vocab_size)
         error = ValueError("no masks")
         failing = [Failing(place, error) for place in ("new_masks", "fill", "accept")]

@@ -1,6 +1,6 @@
 """The reference on a CPU beside Hugging Face's processors and `_speculative_sampling`.
 
-One request, four drafts, 151,936 tokens: the least time of many runs, which take turns.
+One request, four drafts, 151,936 tokens: the least time of many alternating runs.
 `python -m lab.speed.cpu > docs/data/cpu.md`, with docs and tests on the path, writes the table.
 """
 
@@ -74,7 +74,7 @@ def least_times(runs: Sequence[Callable[[], None]], num_rounds: int) -> list[tup
 def main(num_rounds: int = 60) -> None:
     """Print the table."""
     torch.set_num_threads(NUM_THREADS)
-    # As in any process that has run a model: the allocator keeps large blocks from here on.
+    # As after running a model: from here on the allocator keeps large blocks.
     torch.ones(31 << 17, dtype=torch.float64)
     generator = torch.Generator().manual_seed(0)
     target = torch.randn(1, NUM_DRAFTS + 1, VOCAB_SIZE, generator=generator) * 3

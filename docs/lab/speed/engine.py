@@ -1,4 +1,4 @@
-"""How fast the engine decodes on a GPU, and what that is compared with.
+"""Measures how fast the engine decodes on a GPU, beside other ways to decode.
 
 Run it from the repository's root, on a GPU with 60 GB:
 
@@ -44,13 +44,13 @@ Record = dict[str, Any]
 
 @frozen(kw_only=True)
 class Sizes:
-    """What is decoded.
+    """The sizes of a measurement.
 
     Attributes:
-        target, draft: shapes of the models, as config.json has them.
+        target, draft: shapes of the models, in config.json's format.
         prompt_len, output_len: tokens of each request.
-        num_steps: of each measurement.
-        several: requests at once, besides one.
+        num_steps: steps per measurement.
+        several: how many requests at once, besides one.
     """
 
     target: dict[str, Any] = field(factory=lambda: TARGET)
@@ -121,7 +121,7 @@ def load_pair(sizes: Sizes, device: torch.device, forward: str) -> Pair:
 
 
 def weight_bytes(shape: Mapping[str, Any]) -> int:
-    """What one forward reads: all weights, but of the embedding only a few rows."""
+    """The bytes that one forward reads: all weights, but only a few rows of the embedding."""
     hidden, inner = shape["hidden_size"], shape["intermediate_size"]
     keys = hidden // shape["num_attention_heads"] * shape["num_key_value_heads"]
     layer = hidden * (2 * hidden + 2 * keys + 3 * inner)
@@ -132,7 +132,7 @@ def weight_bytes(shape: Mapping[str, Any]) -> int:
 def decode(
     pair: Pair, num_reqs: int, num_spec_tokens: int, backend: str, sizes: Sizes
 ) -> dict[str, Any]:
-    """Time the steps in which so many requests draft so many tokens, as `acceptor tune` does."""
+    """Time steps of this many requests and draft tokens, as `acceptor tune` does."""
     load = Load(
         num_requests=num_reqs,
         max_concurrency=num_reqs,
@@ -168,7 +168,7 @@ def decode(
 def verification_ms(
     bench: KernelBench, num_reqs: int, num_spec_tokens: int, vocab_size: int
 ) -> float:
-    """Of one call of the same kind, with a cold cache."""
+    """The milliseconds of one call of the same kind, with a cold cache."""
     workload = Workload(
         num_reqs=num_reqs,
         num_spec_tokens=num_spec_tokens,
@@ -184,7 +184,7 @@ def verification_ms(
 
 
 def share_of_limit(record: Mapping[str, Any], row: Mapping[str, Any]) -> float:
-    """Of a step's time, what reading the weights once per forward takes at full bandwidth."""
+    """The share of a step's time that reading the weights once per forward takes."""
     sizes = record["weight_bytes"]
     num_bytes = sizes["target"] + row["num_spec_tokens"] * sizes["draft"]
     return 1000 * float(num_bytes) / float(record["bandwidth"]) / float(row["step_ms"])

@@ -1,4 +1,4 @@
-"""How fast `generate` of transformers decodes: what the engine's speed is compared with."""
+"""Measures how fast `generate` of transformers decodes, to compare the engine with."""
 
 from collections.abc import Mapping, Sequence
 from time import perf_counter
@@ -67,7 +67,7 @@ def generation_speed(target: PreTrainedModel, prompt: Tensor, **how: Any) -> flo
             logits_processor=LogitsProcessorList([OneToken()]),
             **how,
         )
-        # Looking at the last token waits for it.
+        # Reading the last token waits for the device.
         assert int(out[0, -1]) == FORCED
         seconds = perf_counter() - began
         assert out.shape[1] == prompt.shape[1] + num_tokens
