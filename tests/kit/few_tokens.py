@@ -1,4 +1,4 @@
-"""What the kernels for few tokens compute, in Triton's interpreter, beside torch's operations.
+"""Compares the kernels for few tokens, in Triton's interpreter, with torch's operations.
 
 `python -m kit.interpreted kit.few_tokens` prints the largest differences and fails on any that
 rounding does not explain. A process of its own, because the interpreter must be chosen before
@@ -95,7 +95,7 @@ def difference(
     *,
     last_only: bool,
 ) -> float:
-    """The largest, of logits, of hidden states and of what the cache holds afterwards."""
+    """The largest difference of logits, of hidden states and of the cache afterwards."""
     caches = [model.new_cache(NUM_SLOTS, MAX_LEN) for _ in range(2)]
     for layers in zip(*(cache.layers for cache in caches), strict=True):
         layers[0].normal_()
@@ -150,7 +150,7 @@ CASES: tuple[tuple[str, int | None, list[int], int, int], ...] = (
 
 
 def main() -> int:
-    """All cases; the number of those that differ."""
+    """Run all cases; returns the number of those that differ."""
     torch.manual_seed(0)
     failures = 0
     for number, (architecture, window, starts, num_tokens, splits) in enumerate(CASES):
