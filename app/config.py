@@ -2,6 +2,7 @@
 
 from attrs import field, frozen
 
+from ..adapters.draft_heads.head_config import MtpSwitches
 from ..adapters.forward_choice import FORWARDS
 from ..adapters.loader import ADAPTERS
 from ..adapters.model_config import DTYPES
@@ -92,7 +93,7 @@ class DecodingConfig:
 
 
 @frozen(kw_only=True)
-class DrafterConfig:
+class DrafterConfig(MtpSwitches):
     """Where draft tokens come from.
 
     Attributes:
@@ -111,8 +112,6 @@ class DrafterConfig:
     max_ngram: int = integer(3, 1)
     min_ngram: int = 1
     num_layers: int | None = integer(None, 1)
-    normalise_features: bool = True
-    zero_first_embedding: bool = False
 
     def __attrs_post_init__(self) -> None:
         check_integer("min_ngram", self.min_ngram, 1, self.max_ngram)

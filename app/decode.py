@@ -17,7 +17,7 @@ from ..core.ports import LanguageModel, Sampler, Scores
 from .drafter import Draft, Drafter, Drawn
 from .drawing import Workspace
 from .frontier import Frontier
-from .prefill import Chunk, prefill
+from .prefill import CHUNK_LEN, Chunk, prefill
 from .request_state import RequestState
 from .token_masks import StepMasks
 
@@ -81,11 +81,16 @@ class DecodeStep(Models):
             slot_ids = torch.tensor([state.slot_id], device=device)
             self.token_counts.add(slot_ids, torch.tensor([emitted], device=device))
 
-    def enter(self, slot_id: int, prompt: Sequence[int], start: int, end: int) -> None:
-        """Write a part of a prompt into the models' caches."""
+    def enter(self, slot_id: int, prompt: Sequence[int], start: int) -> int:
+        """Write the chunk of a prompt that begins at start into the models' caches; return its end.
+
+        The ends do not depend on what else is in the step.
+        """
+        end = min(start + CHUNK_LEN, len(prompt) - 1)
         chunk = Chunk(slot_id=slot_id, prompt=prompt, start=start, end=end)
         hidden = prefill(self.target, self.target_cache, chunk, taps=self.drafter.taps)
         self.drafter.enter(self.draft_memory, chunk, hidden)
+        return end
 
     def draft(self, frontier: Frontier) -> Draft:
         """Draft as many tokens as are useful."""

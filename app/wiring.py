@@ -10,7 +10,6 @@ import torch
 from attrs import evolve, fields_dict, frozen
 
 from ..adapters.checkpoint import Checkpoint, find_directory
-from ..adapters.draft_heads.head_config import MtpSwitches
 from ..adapters.draft_heads.loader import HEADS, find_head, load_head
 from ..adapters.error_text import unfit
 from ..adapters.grammar import Grammars
@@ -166,9 +165,8 @@ def new_drafter(
 def _head_drafter(
     config: Config, kind: str, directory: Path, target: "TransformerModel | LibraryModel"
 ) -> HeadDrafter:
-    given = {name: getattr(config.drafter, name) for name in fields_dict(MtpSwitches)}
     with _told_of_weights(directory, config.models.device):
-        head = load_head(directory, kind, target, MtpSwitches(**given))
+        head = load_head(directory, kind, target, config.drafter)
     return HeadDrafter(head=head, target_vocab_size=target.vocab_size)
 
 

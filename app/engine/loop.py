@@ -16,7 +16,6 @@ from ...core import Status
 from ...core.policies.parameters import derived
 from ..decode import DecodeStep
 from ..frontier import Running
-from ..prefill import CHUNK_LEN
 from ..request import OnProgress, Progress, ignore
 from ..request_state import RequestState, Verdict
 from .out_of_memory import is_out_of_memory, out_of_memory
@@ -83,7 +82,9 @@ class Loop:
         for state in waiting:
             try:
                 while state.num_to_enter and left > 0:
-                    left -= self._enter_chunk(state)
+                    slot_id, start = state.slot_id, state.num_entered
+                    state.num_entered = self.decode_step.enter(slot_id, state.token_ids, start)
+                    left -= state.num_entered - start
             except RuntimeError as error:
                 self._give_up([state], error)
         if self.device.type == "cuda":
@@ -226,13 +227,6 @@ class Loop:
                 self.decode_step.count(state)
             except RuntimeError as error:
                 self._give_up([state], error)
-
-    def _enter_chunk(self, state: RequestState) -> int:
-        """Enter a chunk; its ends in the prompt do not depend on what else is in the step."""
-        start, num_tokens = state.num_entered, min(state.num_to_enter, CHUNK_LEN)
-        self.decode_step.enter(state.slot_id, state.token_ids, start, start + num_tokens)
-        state.num_entered += num_tokens
-        return num_tokens
 
     def _batch(self) -> list[RequestState]:
         """The requests whose prompts are entered, in the order of slots: a CPU then copies none."""

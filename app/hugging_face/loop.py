@@ -72,9 +72,8 @@ class Loop:
         for row in self.texts.rows:
             if self._counts is not None:
                 self._counts.start(row.index, row.token_ids)
-            last = len(row.token_ids) - 1
-            for start in range(0, last, CHUNK_LEN):
-                self.step.enter(row.index, row.token_ids, start, min(start + CHUNK_LEN, last))
+            for start in range(0, len(row.token_ids) - 1, CHUNK_LEN):
+                self.step.enter(row.index, row.token_ids, start)
 
     def _advance(self, rows: Sequence[Row]) -> None:
         limits = [self._draft_limit(row) for row in rows]
