@@ -7,7 +7,6 @@ and the setting.
 import json
 import tomllib
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +78,7 @@ def generate(options: Mapping[str, Any]) -> bool:
         console.print(f"memory planned: {engine.memory_plan}\n", style="dim", soft_wrap=True)
     report.print_text(console, prompt, "dim")
     try:
-        measured = report.measure(engine, partial(report.print_fragment, console))
+        measured = report.measure(engine, console)
     except BaseException:
         # The error gets a line of its own.
         console.print()

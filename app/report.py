@@ -5,7 +5,7 @@ printing are left out.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from attrs import asdict, evolve, frozen
@@ -18,7 +18,7 @@ from .decoder import Decoder
 from .drafter import NoDrafter
 from .engine.engine import Engine
 from .engine.memory_plan import MemoryPlan
-from .request import FinishReason, Fragment, GenerationRequest, GenerationResult, TokenKind
+from .request import FinishReason, GenerationRequest, GenerationResult, TokenKind
 
 WARM_UP_TOKENS = 16
 
@@ -37,12 +37,13 @@ class Measured:
         return num_tokens / self.decode_seconds if num_tokens else 0.0
 
 
-def measure(engine: Engine, show: Callable[[Fragment], None] = lambda _: None) -> Measured:
-    """Decode an engine's one request to its end, showing text as it becomes certain."""
+def measure(engine: Engine, console: Console | None = None) -> Measured:
+    """Decode an engine's one request to its end; print text in its colours once it is certain."""
     result = None
     for progress in engine:
         for fragment in progress.fragments:
-            show(fragment)
+            if console is not None:
+                print_text(console, fragment.text, STYLES[fragment.kind])
         result = progress.result
     assert result is not None
     return Measured(result, engine.loop.decode_seconds)
@@ -74,11 +75,6 @@ _PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t
 def print_text(console: Console, text: str, style: str) -> None:
     """Print text without starting a new line."""
     console.print(Text(text.translate(_PICTURES), style=style), end="", soft_wrap=True)
-
-
-def print_fragment(console: Console, fragment: Fragment) -> None:
-    """Print a fragment of text in the colour of its kind."""
-    print_text(console, fragment.text, STYLES[fragment.kind])
 
 
 def print_summary(
