@@ -42,16 +42,6 @@ from .schedule import Limits
 Queue = asyncio.Queue[Progress | Exception]
 
 
-async def _until_result(queue: Queue) -> AsyncIterator[Progress]:
-    while True:
-        item = await queue.get()
-        if isinstance(item, Exception):
-            raise item
-        yield item
-        if item.result is not None:
-            return
-
-
 Prompt = str | Iterable[SupportsIndex] | GenerationRequest
 """A text, if the engine has a tokenizer; token ids; or a whole request."""
 
@@ -233,8 +223,13 @@ class Engine:
             request_id = self.add_request(prompt, params, on_progress=tell, **fields)
             self._drive()
             try:
-                async for progress in _until_result(queue):
-                    yield progress
+                while True:
+                    item = await queue.get()
+                    if isinstance(item, Exception):
+                        raise item
+                    yield item
+                    if item.result is not None:
+                        return
             finally:
                 self.cancel(request_id)
                 self._drive()
