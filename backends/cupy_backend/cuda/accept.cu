@@ -1,5 +1,5 @@
-// The launches before the last, for policies that look at rows again: block verification asks for what
-// residuals weigh, lossy policies for entropies, near-best tokens and what they change, one after the other.
+// The launches before the last, for policies that read rows again: block verification needs the masses of
+// residuals; lossy policies need entropies, near-best tokens and what they change, one after the other.
 #include "lossy.cuh"
 
 // Masses of a piece of a row's residual, if block verification may keep the tokens before the row.

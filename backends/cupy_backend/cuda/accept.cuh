@@ -1,14 +1,14 @@
-// Stage 3: laws of rows become verdicts on draft tokens. Whoever completes a row judges it, and
-// publishes where a draft certainly ends, so that rows behind need not be read.
+// Stage 3: turns laws of rows into verdicts on draft tokens. The CTA that completes a row judges it, and
+// publishes where the draft certainly ends, so that later rows need not be read.
 #pragma once
 #include "draw.cuh"
 
-// The sums over a row's blocks that lossy policies ask for, one launch after the other.
+// The sums over a row's blocks that lossy policies need, one launch after the other.
 enum Step { ENTROPIES, SURVIVALS, MOVES, KNOWN };
 
 enum Verdict { PASSES, FAILS, TARGET_FLAWED, DRAFT_FLAWED };
 
-// What is known of a target row and the draft row beside it.
+// The facts about a target row and its draft row.
 struct alignas(16) RowFacts {
     Law target;
     Law draft;
@@ -42,12 +42,12 @@ __device__ inline Mass* draft_stats_of(const Params& p, const Request& request, 
            (request.index * p.max_spec_len + row) * num_blocks_of(p.draft_vocab_size);
 }
 
-// Two numbers of a block that `accept` leaves or, before it does, a moment of each where entropies are told.
+// Two numbers per block: those of `accept` or, before it, moments for the entropy.
 __device__ inline float* residuals_of(const Params& p, const Request& request, int row) {
     return p.residuals + 2 * (request.index * p.max_spec_len + row) * num_blocks_of(p.vocab_size);
 }
 
-// A draft ends at the first row that does not pass. 0 where nothing is known.
+// A draft ends at the first row that does not pass. 0 means that nothing is known.
 __device__ inline void publish_end(const Params& p, const Request& request, int row) {
     atomicMax(p.ends + request.index, static_cast<u32>(MAX_ROWS - row));
 }
@@ -74,7 +74,7 @@ __device__ inline bool accepts(float uniform, float log2_threshold) {
     return log2f(uniform) < log2_threshold;
 }
 
-// Whether a row stands in the way, as far as it alone tells; lossy policies ask for more.
+// Whether a row may end the draft, judged by itself; lossy policies need more.
 __device__ inline Verdict verdict_of(
     const Params& p, const Request& request, int row, const RowFacts& facts) {
     if (!facts.target.is_usable()) return TARGET_FLAWED;
@@ -90,7 +90,7 @@ __device__ inline Verdict verdict_of(
     return passes ? PASSES : FAILS;
 }
 
-// What the draft token's logits are, by one thread while others find laws.
+// Loads the draft token's logits, by one thread while others find laws.
 __device__ inline void gather_evidence(
     const Params& p, const Request& request, int row, RowFacts& facts) {
     if (row >= request.num_drafts || request.strict) return;
@@ -114,7 +114,7 @@ __device__ inline void judge_row(
     const bool passes = facts.verdict == PASSES, told = p.tells_entropies;
     facts.variation = passes && told ? 1.0f - law_p(facts.target, facts.target_logit) : 0.0f;
     facts.step = passes && !told ? ENTROPIES : KNOWN;
-    // What a refused token would have moved is asked for, too.
+    // The variation is needed for a refused token, too.
     if (told && (passes || facts.verdict == FAILS) && request.has_draft_row(row)) facts.step = SURVIVALS;
     p.facts[place_of(p, request, row)] = facts;
     if (facts.verdict != PASSES) publish_end(p, request, row);
@@ -126,7 +126,7 @@ __device__ inline int end_of(const Params& p, const Request& request) {
     return published ? MAX_ROWS - static_cast<int>(published) : request.num_drafts;
 }
 
-// P_i of block verification from P_{i-1}, as a base-2 logarithm: cut at 1, and once 0 it stays 0.
+// P_i of block verification from P_{i-1}, as a base-2 logarithm: at most 1, and 0 stays 0.
 __device__ inline float next_log2_product(float log2_product, float ratio) {
     return log2_product == -INFINITY ? log2_product : fminf(log2_product + ratio, 0.0f);
 }

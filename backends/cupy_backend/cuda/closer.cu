@@ -1,8 +1,8 @@
-// The launches behind `thresholds` where rows may have logits that counts do not tell apart: all CTAs
-// of a row take a closer look at once.
+// The launches after `thresholds` if counts may leave a threshold open: all CTAs of a row look at it
+// again at once.
 #include "telling.cuh"
 
-// Whether this CTA is the last that looks at a row; then it has what all have found.
+// Whether this CTA is the last one to look at a row; it then has the results of all.
 __device__ inline bool gathers_looks(
     const Params& p, const Request& request, const Work& work, const Search& search, bool looked) {
     const i64 side = side_of(p, request, work);
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
         [&](const Request& request, const Work& work, bool reads) {
             if (work.num_pieces == 1) return;
             copy_search(telling.finding.search, p.searches[side_of(p, request, work)]);
-            // An end may be published while threads look for it, but a look has barriers: one decides.
+            // Threads may see an end published at different times, but must agree: one thread decides.
             if (thread_id() == 0) telling.behind = !reads;
             __syncthreads();
             const Search& search = telling.finding.search;

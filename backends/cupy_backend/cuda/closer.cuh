@@ -1,26 +1,26 @@
-// The search for a threshold that counts leave open: it lies between two logits, which every look at the
-// row brings nearer. Where few logits are left, they are listed.
+// Searches a threshold that counts leave open: it lies between two logits, which every look at the row
+// brings nearer to each other. If few logits are left between them, they are listed.
 #pragma once
 #include "digits.cuh"
 #include "select.cuh"
 
-constexpr int SLACK_BITS = 19;  // sums of masses are wrong by less
+constexpr int SLACK_BITS = 19;  // the relative error of sums of masses is below 2^-19
 
 constexpr float LEAST_WEIGHT = 45.0f;  // as a power of 1/2
 
-enum Mode { FOUND, LISTS, NUMBERS, SHARES };  // LISTS: what is between is listed, not counted
+enum Mode { FOUND, LISTS, NUMBERS, SHARES };  // LISTS: logits in between are listed, not counted
 
 struct alignas(16) Search {
-    Law law;  // without filters, until it is found
+    Law law;  // without filters, until the threshold is found
     u64 row_mass;
     float low;
     float high;
-    float lower;  // like `low` and `high`, unless these are a guess
+    float lower;  // bounds that are certain, even if `low` and `high` are a guess
     float upper;
-    float floor;  // nothing below it is kept
-    int mode;     // what is looked for: all from `low` on, a number of logits, or a share of their mass
-    int number;   // of logits above `high`
-    int looks;    // at the row so far
+    float floor;  // no logit below it is kept
+    int mode;     // the target of the search: all from `low` on, a number of logits, or a share of mass
+    int number;   // how many logits are above `high`
+    int looks;    // how often the row was read so far
 
     __device__ void find(float threshold, u64 kept) {
         mode = FOUND;
@@ -32,7 +32,7 @@ struct alignas(16) Search {
         low = lower = from;
         high = upper = fmaxf(from, to);
     }
-    // A share cannot end where logits weigh next to nothing.
+    // A share of the mass cannot end at logits that weigh almost nothing.
     __device__ void look_for_share(float from, float to) {
         look(SHARES, fmaxf(from, law.max - LEAST_WEIGHT / law.scale), to);
     }
@@ -44,7 +44,7 @@ struct Finding {
     Selection selection;
 };
 
-// Lists what is between in a piece, and weighs what is above.
+// Lists a piece's logits between `low` and `high`, and weighs those above.
 __device__ inline void list_piece(
     const Search& search, const Row& row, const Mass* stats, const Piece& piece) {
     const bool weighs = search.high < search.law.max;
@@ -65,8 +65,8 @@ __device__ inline void list_piece(
     if (lane_id() == 0 && above) atomicAdd(mass_sums(), above);
 }
 
-// Counts what is between, and weighs what is above and, if they are `totals`, all from the floor on. A
-// block's sums have one order.
+// Counts logits in between, and weighs those above and, with `totals`, all from the floor on. A block's
+// sums have one fixed order.
 __device__ inline void count_piece(
     const Search& search, const Row& row, const Mass* stats, const Piece& piece, bool totals) {
     const Digits digits = Digits::of(search.low, search.high, idle_bits_of(row));
@@ -91,10 +91,10 @@ __device__ inline void count_piece(
     if (total) atomicAdd(mass_sums() + 1, total);
 }
 
-// Looks at a piece for what is searched. By a CTA.
+// Reads a piece once for a search. By a CTA.
 __device__ COLD void look_closer(
     const Search& asked, Row row, const Mass* stats, Piece piece, bool totals) {
-    const Search search = asked;  // to be loaded once
+    const Search search = asked;  // a copy, so that it is loaded once
     clear_counts();
     __syncthreads();
     if (search.mode == LISTS) list_piece(search, row, stats, piece);
@@ -102,12 +102,12 @@ __device__ COLD void look_closer(
     __syncthreads();
 }
 
-// Whether masses from the floor on are asked for.
+// Whether masses from the floor on are needed.
 __device__ inline bool asks_for_totals(const Search& search, const Filters& filters) {
     return search.mode == SHARES && filters.cuts_before_top_p() && filters.top_p < 1.0f;
 }
 
-// What filters keep of listed logits, which are all that matter, unless a guess was wrong. By a CTA.
+// Applies filters to the listed logits, which are all that matter unless a guess was wrong. By a CTA.
 __device__ inline void find_in_list(Finding& shared, const Search& was, const Filters& filters) {
     const bool shares = filters.top_p < 1.0f, cuts = filters.cuts_before_top_p();
     Query query = {was.law, true, false, fmaxf(was.floor, was.low), was.high, 0, 0, 1.0f};
@@ -132,7 +132,7 @@ __device__ inline void find_in_list(Finding& shared, const Search& was, const Fi
     __syncthreads();
 }
 
-// The next search, or its end, when a number of logits was counted for. By a CTA.
+// Continues or ends a search for a number of logits. By a CTA.
 __device__ inline void narrow_number(
     Finding& shared, const Search& was, const Filters& filters, const Digits& digits) {
     const u64 wanted = static_cast<u64>(filters.top_k);
@@ -163,7 +163,7 @@ __device__ inline void narrow_number(
     __syncthreads();
 }
 
-// The same of a share.
+// Continues or ends a search for a share of the mass.
 __device__ inline void narrow_share(
     Finding& shared, const Search& was, const Filters& filters, const Digits& digits) {
     const bool shares = filters.top_p < 1.0f;
@@ -193,14 +193,14 @@ __device__ inline void narrow_share(
         if (rank < 0) search.find(was.low, above);
         else if (digits.single) search.find(shares ? digits.logit_of(rank) : was.floor, above + kept);
         else search.look(SHARES, digits.bottom(rank), digits.top(first));
-        // Ranks that weigh too different things to tell: a guess halves them.
+        // Ranks hold logits of too different weights to decide: guess a narrower range.
         if (rank > first && search.low == was.low && search.high == was.high)
             search.high = digits.top((first + rank + 1) / 2);
     }
     __syncthreads();
 }
 
-// After all of a row was looked at, and counters are in shared memory. By a CTA.
+// Called when a whole row has been read, and its counters are in shared memory. By a CTA.
 __device__ COLD void narrow(Finding& shared, int idle_bits, Filters filters) {
     const Search was = shared.search;
     __syncthreads();
@@ -211,7 +211,7 @@ __device__ COLD void narrow(Finding& shared, int idle_bits, Filters filters) {
     else narrow_share(shared, was, filters, digits);
 }
 
-// Goes on with a search without others. By a CTA.
+// Continues a search within this CTA alone.
 __device__ inline void search_alone(
     Finding& shared, const Row& row, const Mass* stats, const Filters& filters) {
     while (shared.search.mode != FOUND) {

@@ -13,9 +13,9 @@ __device__ inline u64 enter_race_with(float noise, u32 id, float log2_weight) {
     return log2_weight == -INFINITY ? 0 : racer(__fsub_rn(log2_weight, noise), id);
 }
 
-constexpr float BOUND_SLACK = 0.015625f;  // of log2 weights: more than sums of floats are wrong by
+constexpr float BOUND_SLACK = 0.015625f;  // of log2 weights: more than the error of float sums
 
-// Where a CTA tells the best of a race, and who may still win.
+// The best of a race, and the candidates that may still win, shared by a CTA.
 struct Best {
     u64 block;
     u64 token;
@@ -24,7 +24,7 @@ struct Best {
     u32 num_candidates;
 };
 
-// Of those who want to, told to the CTA. Behind a barrier, and followed by one.
+// Adds the candidates of threads that have one. After a barrier, and followed by one.
 __device__ inline void list_candidates(Best& best, bool wants, u64 most, float noise) {
     if (thread_id() == 0) best.num_candidates = 0;
     __syncthreads();
@@ -36,9 +36,9 @@ __device__ inline void list_candidates(Best& best, bool wants, u64 most, float n
     __syncthreads();
 }
 
-// The winning block, or 0. most_of(block) is what a block's log2 weight is not above, and
-// weight_of(block), by a warp, the weight itself, for which logits may be read. First every warp asks
-// the likeliest of its blocks; those that could still win then, a few out of hundreds, are shared out.
+// The winning block, or 0. most_of(block) is an upper bound of a block's log2 weight; weight_of(block),
+// by a warp, is the weight itself, for which logits may be read. First every warp weighs the likeliest of
+// its blocks; then warps share those that could still win, a few out of hundreds.
 // `certain`: most_of is the weight.
 template <typename MostOf, typename WeightOf>
 __device__ inline u64 race_blocks(
@@ -79,7 +79,7 @@ __device__ inline u64 race_blocks(
     return best.block;
 }
 
-// The winner inside a block: log2_weight_of(id) is -inf for ids that do not race.
+// The winner inside a block: log2_weight_of(id) is -inf for ids that cannot win.
 template <typename WeightOf>
 __device__ inline int race_tokens(Best& best, int block, const DrawKey& key, WeightOf log2_weight_of) {
     constexpr int each = BLOCK_SIZE / CTA_THREADS;
@@ -100,8 +100,8 @@ __device__ inline int race_tokens(Best& best, int block, const DrawKey& key, Wei
     return best.token ? racer_id(best.token) : NO_TOKEN;
 }
 
-// A draw from a row's law, maybe without one token. Only where filters or that token take something
-// from blocks must their logits be read.
+// A draw from a row's law, perhaps without one token. Logits of a block must be read only if filters or
+// that token remove a part of its mass.
 __device__ COLD int draw_from_law(
     Best& best, Row row, const Mass* stats, Law law, DrawKey key, int without) {
     const bool whole = without < 0 && law.threshold == -INFINITY;
@@ -129,8 +129,7 @@ __device__ COLD int draw_from_law(
                        [&](int id) { return weight(id, load_logit(row, id)); });
 }
 
-// The first element of the row that is as large as its largest. Ids of mapped rows are not in the order of
-// elements.
+// The lowest id of the row's largest logit. In mapped rows ids are not in the order of elements.
 __device__ COLD int greedy_token(Best& best, Row row, const Mass* stats, float max) {
     if (thread_id() == 0) best.token = 0;
     u64 first = 0;

@@ -1,8 +1,8 @@
-// What a recipe cuts off.
+// The filters of a recipe.
 #pragma once
 #include "statistics.cuh"
 
-// What one row's recipe says.
+// The filters of one row.
 struct Filters {
     float temperature;
     float min_p;  // 0: off
@@ -13,7 +13,7 @@ struct Filters {
         return temperature > 0.0f && (min_p > 0.0f || top_k > 0 || top_p < 1.0f);
     }
     __device__ bool cuts_before_top_p() const { return top_k > 0 || min_p > 0.0f; }
-    // How far below a row's largest logit they may keep any: what is further down weighs together less
+    // How far below a row's largest logit they may keep any: all tokens further down together weigh less
     // than top-p cuts off.
     __device__ float reach(i64 num_ids) const {
         float share = 0.0f;
@@ -37,7 +37,7 @@ __device__ inline float floor_of_min_p(const Filters& filters, float max) {
     return fmaxf(__double2float_ru(max + reach), LEAST_LOGIT);
 }
 
-constexpr float SLACK = 1e-5f;                 // relative: more than sums of floats are wrong by
+constexpr float SLACK = 1e-5f;                 // more than the relative error of float sums
 constexpr float FIXED_ONE = 1099511627776.0f;  // 2^40, the largest logit's weight as an integer
 
 constexpr u64 WEIGHT_OF_LARGEST = u64{1} << 40;
@@ -52,12 +52,12 @@ __device__ inline float from_fixed(u64 mass) {
     return static_cast<float>(static_cast<double>(mass) / FIXED_ONE);
 }
 
-// What top-p keeps of a mass, at least.
+// The least mass that top-p keeps.
 __device__ inline u64 share_of(float top_p, u64 mass) {
     return static_cast<u64>(ceil(static_cast<double>(top_p) * static_cast<double>(mass)));
 }
 
-// A threshold and the mass from there on; by number only the threshold is meant.
+// A threshold and the mass from there on; a search by number gives only the threshold.
 struct Kept {
     float threshold;
     u64 mass;

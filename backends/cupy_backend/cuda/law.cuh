@@ -1,5 +1,5 @@
-// What a row's logits become: a law given by four numbers. Logarithms are to base 2, and where
-// fusing a multiplication into an addition could differ between kernels, rounding is spelled out.
+// The law of a row's logits, given by four numbers. Logarithms are to base 2. Rounding is explicit where
+// kernels could differ in fusing a multiplication with an addition.
 #pragma once
 #include "philox.cuh"
 
@@ -37,12 +37,12 @@ __device__ inline float law_p(const Law& law, float logit) {
     return exp2_fast(law_log2(law, logit));
 }
 
-// log2 of what a block weighs, given its largest logit and the log2 of its sum.
+// log2 of a block's mass, from its largest logit and the log2 of its sum.
 __device__ inline float log2_mass(float max, float log2_sum, const Law& law) {
     return max == -INFINITY ? -INFINITY : __fadd_rn(log2_weight(max, law.max, law.scale), log2_sum);
 }
 
-// The same for the whole block, of which the law may keep less.
+// The same for the whole block, even if the law keeps only a part of it.
 __device__ inline float log2_mass(const Mass& block, const Law& law) {
     if (!(block.max >= law.threshold)) return -INFINITY;
     return log2_mass(block.max, log2_fast(block.sum), law);
@@ -60,7 +60,7 @@ __device__ inline float key_float(u32 key) {
     return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
 }
 
-// A racer as one integer: the larger score is larger, on a tie the lower id. 0 is nobody.
+// A candidate as one integer: a larger score is larger, and on a tie a lower id. 0 is none.
 __device__ inline u64 racer(float score, u32 id) {
     if (score == -INFINITY) return 0;
     return static_cast<u64>(float_key(score)) << 32 | static_cast<u32>(~id);

@@ -1,4 +1,4 @@
-// Which tokens a lossy policy accepts at a row, as far as its law and its entropy tell.
+// Which tokens a lossy policy accepts at a row, given its law and its entropy.
 #pragma once
 #include "accept.cuh"
 
@@ -7,7 +7,7 @@ struct Leniency {
     float least_log2;  // apart, because logits may differ where probabilities tie
     __device__ bool forgives(const Law& law, float logit) const {
         const float log2_p = law_log2(law, logit);
-        // What the law keeps may weigh less than any float.
+        // A kept token's probability may be too small for a float.
         return log2_p > -INFINITY && exp2_fast(log2_p) >= least_p && log2_p >= least_log2;
     }
 };

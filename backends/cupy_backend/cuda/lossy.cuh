@@ -1,30 +1,30 @@
-// What the lossy policies ask of a row beyond its law: entropy, near-best tokens, and how far they
-// move the law of what is emitted. By a CTA.
+// What the lossy policies need from a row beyond its law: entropy, near-best tokens, and how far they
+// move the emitted token's law. By a CTA.
 #pragma once
 #include "closer.cuh"
 #include "leniency.cuh"
 #include "residual.cuh"
 
-// How far a row moves the law: between p and q a + p (1 - sum(q a)), the law of what it emits, `a` being
+// How far a row moves the law: from p to q a + p (1 - sum(q a)), the emitted token's law, where `a` says
 // which tokens survive.
 struct Two {
     float first;
     float second;
 };
 
-// Whether all tokens survive that a mask allows; under other rules those do that are forgiven.
+// Whether all tokens survive that a mask allows; under other policies only the lenient rule's do.
 __device__ inline bool spares_all(const Params& p) { return p.policy == FLY; }
 
-// log2 of what a law that keeps a logit says of it, for sums: fused.
+// log2 of the probability of a kept logit, fused, for use in sums.
 __device__ inline float fused_log2(const Law& law, float logit) {
     return __fmaf_rn(__fsub_rn(logit, law.max), law.scale, -law.log2_sum);
 }
 
-// What blocks add up to at a step.
+// The terms of blocks' sums at a step.
 struct Terms {
     Law law;
     Law draft_law;
-    float least;  // logit that is asked for
+    float least;  // the least logit that survives
     float survived_q;
 
     // Of one token. Without branches, of the step `taken`.
@@ -59,7 +59,7 @@ __device__ inline bool moves_with_entropies(const Params& p, const Pair& pair) {
 template <Step taken, bool beside>
 __device__ inline void sum_blocks(
     const Terms& asked, const Pair& pair, const Mass* stats, const Piece& piece, Two* sums) {
-    const Terms terms = asked;  // these three to be loaded once
+    const Terms terms = asked;  // copies of these three, so that each is loaded once
     const Row row = pair.target.row, other = pair.draft;
     for (int block = piece.begin + thread_id(); block < piece.end; block += CTA_THREADS)
         sums[block] = {0.0f, 0.0f};
@@ -104,7 +104,7 @@ __device__ inline Two sum_row(const Two* sums, int num_blocks) {
     return {cta_reduce(mine.first, Add{}), cta_reduce(mine.second, Add{})};
 }
 
-// A logit that at least `n` reach, as far as the largest of blocks tell. By a CTA.
+// A logit that at least `n` logits reach, judged by block maxima. By a CTA.
 __device__ inline float bound_of_nth(
     Finding& shared, const Row& row, const Mass* stats, const Law& law, u64 n) {
     const float least = fmaxf(law.threshold, LEAST_LOGIT);
@@ -124,7 +124,7 @@ __device__ inline float bound_of_nth(
     return bound;
 }
 
-// The n-th largest logit that the law keeps, or the least that it keeps; -inf if that is all of them.
+// The n-th largest logit that the law keeps, or the least one if it keeps fewer; -inf if it keeps all.
 __device__ inline float nth_largest(
     Finding& shared, const Row& row, const Mass* stats, const Law& law, i64 n) {
     if (n >= row.num_ids) return -INFINITY;
@@ -155,7 +155,7 @@ __device__ inline Leniency leniency_of(
             law_log2(law, nth_largest(shared, pair.target.row, stats, law, p.top_n))};
 }
 
-// What a draft token moves that has no distribution beside it.
+// The variation that a one-hot draft causes.
 __device__ inline float variation_of_one_hot(const Pair& pair, bool forgiven, float logit) {
     const bool survives = forgiven && pair.target.row.allows(pair.drafted);
     return survives ? 1.0f - law_p(pair.residual.target_law, logit) : 0.0f;
@@ -165,7 +165,7 @@ __device__ inline float variation_of(const Two& survived, float moved) {
     return 0.5f * (moved + survived.first * fmaxf(1.0f - survived.second, 0.0f));
 }
 
-// Goes on where all of a row's blocks have their sums. By a CTA.
+// Continues when all of a row's blocks have their sums. By a CTA.
 __device__ COLD void take_step(
     const Params& p, Finding& shared, const Request& request, int row, const Pair& pair) {
     RowFacts& facts = p.facts[place_of(p, request, row)];
@@ -201,14 +201,14 @@ __device__ COLD void take_step(
     publish_end(p, request, row);
 }
 
-// Looks at a piece of a row for a lossy policy's own rule; what FLY decides is known later. By a CTA.
+// Reads a piece of a row for a lossy policy's own rule; FLY's verdicts are known later. By a CTA.
 __device__ COLD void look_leniently(
     const Params& p, Finding& shared, const Request& request, int row, const Piece& piece, int num_pieces) {
     __shared__ bool behind;
     const i64 place = place_of(p, request, row);
     if (p.facts[place].step == KNOWN) return;
     const Pair pair(p, request, row, p.facts[place], 0.0f);
-    // Other rows publish their ends meanwhile, but all threads must find the same.
+    // Other rows may publish ends meanwhile, but all threads must see the same one.
     if (thread_id() == 0) behind = is_behind_end(p, request, row);
     __syncthreads();
     if (!behind) sum_piece(p, request, row, pair, piece);

@@ -1,8 +1,8 @@
-// Stage 5: what a request's rows decided becomes its last token and its outputs. By a CTA.
+// Stage 5: turns the decisions of a request's rows into its last token and its outputs. By a CTA.
 #pragma once
 #include "residual.cuh"
 
-// What is known of a request's rows, in shared memory.
+// The facts about a request's rows, in shared memory.
 struct KnownRows {
     RowFacts of[MAX_ROWS];
     u32 end;
@@ -44,7 +44,7 @@ __device__ inline int accepted_by_fly(
     return warp_reduce(failed, Min{});
 }
 
-// The tokens that block verification keeps of a draft that it refused as a whole. By one warp.
+// How many tokens block verification keeps of a draft that it does not keep whole. By one warp.
 __device__ inline int accepted_by_block(
     const Params& p, const Request& request, int kept, const float* products) {
     const int num_blocks = num_blocks_of(p.vocab_size);
@@ -60,7 +60,7 @@ __device__ inline int accepted_by_block(
     return 0;
 }
 
-// What is wrong with a row of the target whose largest logit is none.
+// The status of a target row that has no largest logit.
 __device__ inline int flaw_of(const Params& p, const Request& request, int row, float max) {
     const bool masked = max == -INFINITY && mask_of(p, request, row) != nullptr;
     return masked ? NOTHING_ALLOWED : static_cast<int>(p.invalid_status);
@@ -112,7 +112,7 @@ __device__ inline int last_token(
     return draw_from_residual(best, pair, stats, recover_key(request, row));
 }
 
-// By so many threads, the first ones of a CTA. variation_of(row) is asked of drafts that were judged by a law.
+// By the first threads of a CTA, this many. variation_of(row) is called for drafts that a law judged.
 template <typename VariationOf>
 __device__ inline void write_outputs(
     const Params& p, const Request& request, const Decision& decision, int token, int threads,

@@ -1,5 +1,5 @@
-// The randomness contract of core/randomness.py: a random word is a pure function of what it
-// decides.
+// The randomness contract of core/randomness.py: a random word is a pure function of the decision that
+// it is used for.
 #pragma once
 #include "lanes.cuh"
 
@@ -39,9 +39,9 @@ __device__ inline u32 random_word(DrawKey key, u32 level, u32 candidate) {
     return word_at(random_words(key, level, candidate >> 2), candidate & 3);
 }
 
-// -log1p(-u) for u = (word + 0.5) / 2^32, with full relative accuracy at both ends: a polynomial
-// where u is small, for the least of them decide races, elsewhere the logarithm of the complement.
-// Relative errors are below 10^-6.
+// -log1p(-u) for u = (word + 0.5) / 2^32, with full relative accuracy at both ends: a polynomial where u
+// is small, because the smallest exponentials decide races; elsewhere the logarithm of 1 - u. Relative
+// errors are below 10^-6.
 __device__ inline float exponential(u32 word) {
     constexpr float unit = 1.0f / 4294967296.0f;
     constexpr float ln_2 = 0.69314718055994530942f;

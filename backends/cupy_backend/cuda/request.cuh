@@ -46,14 +46,14 @@ __device__ inline int draft_of(const Params& p, const Request& request, int row)
     return static_cast<int>(integer_at(drafts_of(p, request.index), row));
 }
 
-// Its drafts, up to the first that is no id of the vocabulary. By a warp.
+// The length of its draft, up to the first id that is not in the vocabulary. By a warp.
 __device__ inline void count_drafts(const Params& p, i64 room, Request& request) {
     if (room > p.max_spec_len) room = p.max_spec_len;
     request.num_drafts = room > 0 ? static_cast<int>(room) : 0;
     const Integers drafts = drafts_of(p, request.index);
     for (int first = 0; first < p.max_spec_len; first += LANES) {
         const int place = first + lane_id();
-        // Not behind the number of rows, which it would wait for.
+        // Loaded without regard to the number of rows, which it would wait for.
         i64 id = place < p.max_spec_len ? integer_at(drafts, place) : 0;
         if (place >= room) id = 0;
         const u32 all_bad = __ballot_sync(ALL_LANES, id < 0 || id >= p.vocab_size);
@@ -82,8 +82,8 @@ __device__ inline bool allows_draft(const Params& p, const Request& request, int
     return mask[id / 8] >> (id % 8) & 1;
 }
 
-// A draft that synthetic acceptance ends is like one that has no more tokens: the target's own
-// sample follows. By a warp.
+// A draft that synthetic acceptance ends is treated like a shorter one: the target's own sample follows.
+// By a warp.
 __device__ inline void end_by_rates(const Params& p, Request& request) {
     for (int first = 0; first < request.num_drafts; first += LANES) {
         const int row = first + lane_id();
@@ -121,7 +121,7 @@ __device__ inline Request read_request(const Params& p, i64 index) {
     return request;
 }
 
-// Bias and penalties of a request; those that change nothing are none. `drafts_before` count as output.
+// Bias and penalties of a request; neutral ones count as none. `drafts_before` count as output.
 __device__ inline Adjustment changes_of(
     const Params& p, i64 request, i64 entry, i64 slot, int drafts_before) {
     Adjustment a = {};
@@ -144,7 +144,7 @@ __device__ inline Adjustment changes_of(
     return a;
 }
 
-// Whether ids are marked before rows are read; few biases are looked for in each block.
+// Whether ids are marked before rows are read; a few biases are searched in each block instead.
 __device__ inline bool needs_marks(const Params& p) { return p.output_counts || p.num_bias > LANES; }
 
 __device__ inline Adjustment adjustment_of(const Params& p, const Request& request, int row) {
@@ -161,7 +161,7 @@ __device__ inline Row target_row(const Params& p, const Request& request, int ro
             static_cast<int>(p.vocab_size), p.target_map, nullptr, nullptr};
 }
 
-// A target row with what changes it; what is copied out of this must not outlive it.
+// A target row with its changes; copies of its parts must not outlive it.
 struct TargetRow {
     Adjustment adjustment;
     Row row;

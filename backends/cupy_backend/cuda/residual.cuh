@@ -1,19 +1,19 @@
-// What is left of the target's law when the draft's is taken away: max(P p - q, 0).
+// The residual, what remains of the target's law after subtracting the draft's: max(P p - q, 0).
 #pragma once
 #include "accept.cuh"
 
-// Weights of tokens in it. To be copied where many are weighed: what only a pointer leads to is loaded for
-// each of them again.
+// Weights of tokens in it. Copy this where many tokens are weighed: through a pointer its fields would be
+// loaded anew for each.
 struct Residual {
     Law target_law;
-    Law draft_law;       // nothing, if the draft's law is one-hot
-    int one_hot;         // the draft token then, else NO_TOKEN
+    Law draft_law;       // unused if the draft's law is one-hot
+    int one_hot;         // the draft token if it is one-hot, else NO_TOKEN
     float log2_product;  // P
 
-    // P p less what the draft takes of it.
+    // The weight of a token: P p minus q.
     __device__ float weight(int id, float target_logit, float draft_logit) const {
         const float log2_p = __fadd_rn(law_log2(target_law, target_logit), log2_product);
-        const float q = law_p(draft_law, draft_logit);  // always, for a branch takes longer
+        const float q = law_p(draft_law, draft_logit);  // always computed: a branch takes longer
         return fmaxf(__fsub_rn(exp2_fast(log2_p), id == one_hot ? 1.0f : q), 0.0f);
     }
 };
@@ -46,8 +46,8 @@ __device__ inline float residual_mass(
     return warp_reduce(lane_sum(terms), Add{});
 }
 
-// A draw from the residual. Rounding can leave nothing of it where p and q agree: then the target's law
-// without the rejected token is drawn from, and only if nothing else is left, with it. By a CTA.
+// A draw from the residual. Where p and q agree, rounding can leave no mass: then draw from the target's
+// law without the rejected token, or with it if nothing else is left. By a CTA.
 __device__ COLD int draw_from_residual(
     Best& best, const Pair& pair, const Mass* stats, DrawKey key) {
     const Residual residual = pair.residual;
@@ -60,7 +60,7 @@ __device__ COLD int draw_from_residual(
         },
         [&](int at) {
             float target[PER_LANE], draft[PER_LANE] = {};
-            // Nothing is done to these, so that the target's are on their way, too.
+            // These logits are not touched yet, so that the target's are in flight at the same time.
             if (pair.dense) load_block(pair.draft, at, draft);
             load_block(pair.target.row, at, target);
             return log2f(residual_mass(residual, at, target, draft));

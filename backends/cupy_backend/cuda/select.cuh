@@ -1,5 +1,5 @@
-// Which logit a number or a share of mass ends at, among those that are listed and, where a rank of
-// counted ones holds one logit, counted.
+// Finds the logit at which a number of tokens or a share of mass is reached, among listed logits and
+// those counted in ranks that hold one logit each.
 #pragma once
 #include "filters.cuh"
 
@@ -7,33 +7,33 @@ struct Query {
     Law law;
     bool by_number;  // else by mass
     bool counted;    // ranks hold something, too
-    float low;       // which logits are asked for
+    float low;       // the range of logits
     float high;
-    u64 before;   // what is above these
-    u64 limit;    // what is wanted
-    float share;  // below 1: wanted is this share of all instead
+    u64 before;   // the amount above that range
+    u64 limit;    // the wanted amount
+    float share;  // below 1: this share of the whole amount is wanted instead
 };
 
-// A few equal or different logits of what is selected among.
+// One of a few candidates, or several equal ones.
 struct Member {
     u32 key;
     u64 amount;
 };
 
-// What is found, and amounts by digits of keys, known to all of a CTA.
+// The result, and amounts by digits of keys, shared by a CTA.
 struct Selection {
     u32 lows[CTA_THREADS];
     u32 highs[CTA_THREADS];
     Member members[LANES];
     u32 num_members;
-    int slot;     // -1: nothing is there
-    float logit;  // the lowest that has less than what is wanted above it
+    int slot;     // -1: there is no logit
+    float logit;  // the lowest that has less than the wanted amount above it
     u64 above;
-    u64 found;  // of logits that are equal to it
-    u64 total;  // of all, and before
+    u64 found;  // the amount of logits equal to it
+    u64 total;  // the whole amount, `before` included
     __device__ u64 kept() const { return above + found; }
 
-    // By words, for which there is hardware.
+    // Word by word, because hardware adds words.
     __device__ void add(int at, u64 amount) {
         const u32 low = static_cast<u32>(amount);
         const u32 before = atomicAdd(lows + at, low);
@@ -60,7 +60,7 @@ struct Slots {
     __device__ int of(u32 key) const {
         return key >= low && key <= high ? static_cast<int>((high - key) >> shift) : -1;
     }
-    // Those of one.
+    // The slots within one slot.
     __device__ Slots inside(int slot) const {
         const u32 last = high - (static_cast<u32>(slot) << shift), width = (1u << shift) - 1;
         return of(last - low > width ? last - width : low, last);
@@ -85,7 +85,7 @@ __device__ inline void visit_ranks(const Query& query, u32 low, u32 high, Take t
     }
 }
 
-// The same of listed logits.
+// The same for listed logits.
 template <typename Take>
 __device__ inline void visit_listed(const Query& query, u32 low, u32 high, Take take) {
     const u32 length = list_length() < MAX_LISTED ? list_length() : MAX_LISTED;
@@ -104,7 +104,7 @@ __device__ inline Slots ranks_of(int thread, const Slots& within) {
     return Slots::of(low > within.low ? low : within.low, high < within.high ? high : within.high);
 }
 
-// Ends a selection, if few logits are left, of which some have `before` above them. Whether it did, by a CTA.
+// Ends a selection if few logits are left; returns whether it did. By a CTA.
 __device__ inline bool select_among_few(
     Selection& out, const Query& query, const Slots& slots, u64 before, u64 limit) {
     if (thread_id() == 0) out.num_members = 0;
@@ -125,7 +125,7 @@ __device__ inline bool select_among_few(
         }
         const bool wanted = mine.amount > 0 && above < limit;
         const u32 lowest = warp_reduce(wanted ? mine.key : ~0u, Min{});
-        if (wanted && mine.key == lowest) {  // equal ones tell the same
+        if (wanted && mine.key == lowest) {  // equal ones write the same
             out.above = above;
             out.found = equal;
             out.logit = key_float(lowest);
@@ -135,9 +135,9 @@ __device__ inline bool select_among_few(
     return true;
 }
 
-// By a CTA, behind a barrier. First by threads' ranks, if these hold something, then by digits.
+// By a CTA, after a barrier. First by threads' ranks, if these hold any logit, then by digits.
 __device__ COLD void select(Selection& out, const Query& asked) {
-    const Query query = asked;  // to be loaded once
+    const Query query = asked;  // a copy, so that it is loaded once
     u64 before = query.before, limit = query.limit;
     Slots slots = Slots::of(key_of(query.low), key_of(query.high));
     for (bool first = true;; first = false) {

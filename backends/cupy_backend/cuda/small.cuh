@@ -1,18 +1,18 @@
-// Small magnitudes, below 2^-15, share counters. Where what they weigh matters, they are weighed one by one.
+// Small magnitudes, below 2^-15, share counters. If their masses matter, they are weighed one by one.
 #pragma once
 #include "digits.cuh"
 
-// Other kernels have no use for it, or too few registers.
+// Other kernels do not need it, or have too few registers.
 constexpr bool WEIGHS_SMALL = ONLY_TYPE == BF16 && MOST_CHANGE != ANY_CHANGE;
 
-// What small magnitudes weigh, if they were weighed one by one.
+// The masses of small magnitudes, if they were weighed one by one.
 struct SmallMasses {
     bool known;
     u64 positive;
     u64 negative;
 };
 
-// Weighs small magnitudes, which only blocks with a largest logit of about 0 or more have: mostly few. By a CTA.
+// Weighs small magnitudes. Only blocks whose largest logit is about 0 or more have any: mostly few. By a CTA.
 __device__ COLD SmallMasses weigh_small(Law law, Row row, const Mass* stats) {
     __shared__ u64 masses[2];
     if (thread_id() < 2) masses[thread_id()] = 0;

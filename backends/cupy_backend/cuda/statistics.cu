@@ -1,4 +1,4 @@
-// The launch that reads rows where nobody has a filter, mostly the only one.
+// The launch that reads rows if no request has a filter; mostly the only launch.
 #include "leniency.cuh"
 #include "pieces.cuh"
 
@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     work_on_piece(
         judgement, p, true,
         [&](const Request& request, const Work& work, bool reads) {
-            // Where logits are masked or changed, too much else is on its way: masks would cost 10 % more.
+            // With masks or changes too many loads are in flight already: masks would cost 10 % more.
             const bool asked = MOST_CHANGE == NO_CHANGE && p.tells_entropies && !work.is_draft &&
                                work.row < request.num_drafts;
             float* moments = asked ? residuals_of(p, request, work.row) : nullptr;
