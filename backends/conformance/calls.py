@@ -1,12 +1,12 @@
 """Loads a backend and calls it on its device, checking that it leaves its inputs unchanged.
 
-Batches are built and judged on the host: processes that share a GPU take turns, and judging there
-would wait for each of many hundred operations.
+Batches are built and judged on the host: on a GPU that processes share, judging would wait for each
+of many hundred operations.
 """
 
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -56,14 +56,12 @@ class Watched:
     """Calls a backend with tensors that lie on the host.
 
     Attributes:
-        turn: entered for each call; limits how many processes call at once.
         outputs: the results of all calls except variations, in order.
         findings: changed inputs, and what the callers of this class add.
     """
 
     backend: Sampler
     device: torch.device = HOST
-    turn: AbstractContextManager[object] = nullcontext()
     outputs: list[Output] = field(factory=list, init=False)
     findings: Findings = field(default=Findings(), init=False)
 
@@ -79,23 +77,22 @@ class Watched:
 
         A variation of an earlier call runs on dirty memory, and its output is not kept.
         """
-        with self.turn:
-            there = moved((batch, params), self.device)
-            before = [memory.clone() for _, memory in named_memory(there)]
-            batch, params = there
-            with dirty_memory() if is_variation else nullcontext():
-                if isinstance(batch, VerifyBatch):
-                    output: Output = self.backend.verify(batch, params, policy)
-                else:
-                    output = self.backend.sample(batch, params)
-            for (name, memory), old in zip(named_memory(there), before, strict=True):
-                # Compared as bytes, because NaN does not equal itself.
-                if not torch.equal(memory, old):
-                    self.note(f"input {name}", "untouched", "modified")
-            for name, memory in named_memory(output):
-                if memory.device.type != self.device.type:
-                    self.note(f"device of {name}", str(self.device), str(memory.device))
-            output = moved(output)
+        there = moved((batch, params), self.device)
+        before = [memory.clone() for _, memory in named_memory(there)]
+        batch, params = there
+        with dirty_memory() if is_variation else nullcontext():
+            if isinstance(batch, VerifyBatch):
+                output: Output = self.backend.verify(batch, params, policy)
+            else:
+                output = self.backend.sample(batch, params)
+        for (name, memory), old in zip(named_memory(there), before, strict=True):
+            # Compared as bytes, because NaN does not equal itself.
+            if not torch.equal(memory, old):
+                self.note(f"input {name}", "untouched", "modified")
+        for name, memory in named_memory(output):
+            if memory.device.type != self.device.type:
+                self.note(f"device of {name}", str(self.device), str(memory.device))
+        output = moved(output)
         if not is_variation:
             self.outputs.append(output)
         return output

@@ -1,6 +1,6 @@
 """A long run of one or two backends over many processes, in chunks that can each be run again.
 
-All workers build and judge batches, but only a few call a GPU at once.
+On a GPU, workers first make calls of every kind, so that each kernel is compiled about once.
 """
 
 import math
@@ -8,30 +8,27 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
 from functools import cache
-from itertools import islice
-from multiprocessing import Manager, active_children, get_context
+from itertools import islice, product
+from multiprocessing import active_children, get_context
 
 import torch
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from ...core.ports import Sampler
 from .calls import Watched, load_backend
-from .case import MOST_BY_MANY, Case, Generator
+from .case import MOST_BY_MANY, NUM_SHAPES, Case, Generator
 from .corners import corners
 from .findings import Findings, Found, added
-from .run import Check, run_all, run_case, smallest_failure
+from .run import REHEARSALS, Check, rehearse, run_all, run_case, smallest_failure
 
 CHUNK = 100
 """How many batches share a seed."""
 
 CORNER_PARTS = 16
 """How many tasks the corners are divided into."""
-
-CALLERS = 4
-"""How many processes may call a GPU at once: it serves one at a time, and switching costs."""
 
 GRACE_SECONDS = 5.0
 """How long before the deadline workers stop and return what they have compared."""
@@ -49,7 +46,6 @@ class Campaign:
         device: "cuda" without a number spreads workers over all GPUs of the machine.
         chunk: batches in a chunk, unless vocabularies are large.
         deadline: when to stop early, by the system's clock.
-        turn: entered for each call of a GPU.
     """
 
     backends: tuple[str, ...]
@@ -58,7 +54,6 @@ class Campaign:
     num_workers: int = 1
     chunk: int = CHUNK
     deadline: float = math.inf
-    turn: AbstractContextManager[object] = nullcontext()
 
     @property
     def nothing(self) -> Found:
@@ -78,23 +73,27 @@ class Campaign:
             yield from ((None, self.found(part, 0)) for part in parts)
             yield from ((n, self.found(n, size)) for n, size in self._chunks(first, num_batches))
             return
-        with self._workers() as (campaign, pool):
-            # Kernels are compiled first, and that needs no turns.
-            alone = evolve(campaign, turn=nullcontext())
+        with self._workers() as pool:
             pending: dict[Future[Found], int | None] = {
-                pool.submit(alone.found, part, 0): None for part in parts
+                pool.submit(self.found, part, 0): None for part in parts
             }
-            chunks = dict(self._chunks(first, num_batches))
-            # All workers together run one batch of every form, which compiles its kernels.
-            forms = islice(chunks, self.generator.num_forms if self.device.type != "cpu" else 0)
-            wait([pool.submit(alone.found, n, 1) for n in forms], self._seconds_left())
-            for n, size in chunks.items():
-                pending[pool.submit(campaign.found, n, size)] = n
+            # Neighbours run at once, so they are of different forms, which share few kernels.
+            forms = range(self.generator.num_forms if self.device.type != "cpu" else 0)
+            for calls in product(range(NUM_SHAPES), range(REHEARSALS), self.backends, forms):
+                pool.submit(self.rehearse, *calls)
+            for n, size in self._chunks(first, num_batches):
+                pending[pool.submit(self.found, n, size)] = n
+            left = None if math.isinf(self.deadline) else max(self.deadline - time.time(), 0.0)
             with suppress(TimeoutError):
-                for future in as_completed(pending, self._seconds_left()):
+                for future in as_completed(pending, left):
                     # A task that began after the deadline has compared nothing.
                     if (found := future.result()) != self.nothing:
                         yield pending[future], found
+
+    def rehearse(self, shape: int, part: int, name: str, form: int) -> None:
+        """Let a backend compile what some calls of a form's shape need."""
+        backend = Watched(_sampler(name), self.device)
+        rehearse(self.generator.shaped(form, shape), part, backend)
 
     def _chunks(self, first: int, num_batches: int) -> Iterator[tuple[int, int]]:
         forms = self.generator.num_forms
@@ -122,15 +121,12 @@ class Campaign:
         for name, check in checks:
             if time.time() > self.deadline - GRACE_SECONDS:
                 break
-            watched = [Watched(each, self.device, self.turn) for each in _samplers(self.backends)]
+            watched = [Watched(each, self.device) for each in map(_sampler, self.backends)]
             total = added(total, [each.shown_by(name) for each in run_all(check, watched)])
         return total
 
-    def _seconds_left(self) -> float | None:
-        return None if math.isinf(self.deadline) else max(self.deadline - time.time(), 0.0)
-
     @contextmanager
-    def _workers(self) -> "Iterator[tuple[Campaign, Executor]]":
+    def _workers(self) -> Iterator[Executor]:
         """Processes that end with this context, whatever they are doing."""
         before = {*active_children()}
         # Forked processes cannot use CUDA.
@@ -138,10 +134,7 @@ class Campaign:
         num_gpus = torch.cuda.device_count() if shared else 1
         pool = ProcessPoolExecutor(self.num_workers, spawn, _begin_worker, (num_gpus,))
         try:
-            with Manager() as manager:
-                is_on_host = self.device.type == "cpu"
-                turn = self.turn if is_on_host else manager.BoundedSemaphore(CALLERS * num_gpus)
-                yield evolve(self, turn=turn), pool
+            yield pool
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             # A worker that compiles or frees device memory can take a minute.
@@ -150,9 +143,9 @@ class Campaign:
 
 
 @cache
-def _samplers(backends: tuple[str, ...]) -> tuple[Sampler, ...]:
+def _sampler(name: str) -> Sampler:
     # Cached, because samplers keep their compiled kernels.
-    return (*map(load_backend, backends),)
+    return load_backend(name)
 
 
 def _begin_worker(num_gpus: int) -> None:

@@ -67,6 +67,8 @@ class Case:
         id_dtype: of token ids, positions, slots and row starts.
         features: any of `FEATURES`.
         variation: one of `VARIATIONS`.
+        shape: a seed for all that kernels are compiled for: draft lengths, which request asks
+            for what, gaps, who is verified again; None if `seed` decides that, too.
     """
 
     seed: int = 0
@@ -80,10 +82,15 @@ class Case:
     id_dtype: str = "int64"
     features: frozenset[str] = frozenset()
     variation: str = "none"
+    shape: int | None = None
 
     def has(self, feature: str) -> bool:
         """Whether the batch has this feature."""
         return feature in self.features
+
+    def shaping(self, rng: "Numbers", purpose: int) -> "Numbers":
+        """The generator that draws the shape: its own, or the batch's if there is no seed."""
+        return rng if self.shape is None else np.random.default_rng((self.shape, purpose))
 
     def to_json(self) -> str:
         """One line that `from_json` reads."""
@@ -124,6 +131,9 @@ LONGEST_DRAFTS = (0, 1, 2, 3, 4, 5) * 4 + (8, 12, 31)
 CROWDS = (64, 150, 300)
 """The numbers of requests that one batch in fifty has."""
 
+NUM_SHAPES = 12
+"""How many shapes the batches of one form have, in turn: each has kernels of its own."""
+
 FLOAT_DTYPES = ("float32", "bfloat16", "float16")
 INTEGERS = (0, 1, 2, 3, 5, 9, 19)
 """By how much integer parameters of policies exceed their minimum."""
@@ -150,9 +160,16 @@ class Generator:
     def cases(self, chunk: int, num_batches: int) -> Iterator[Case]:
         """The batches of a chunk, always the same ones."""
         rng = np.random.default_rng((chunk, 1))
-        for _ in range(num_batches):
-            number = chunk % self.num_forms if self.num_forms else int(rng.integers(2**32))
-            yield _batch_of(self.form(number), rng)
+        for place in range(num_batches):
+            if self.num_forms:
+                yield _batch_of(self.shaped(chunk % self.num_forms, place % NUM_SHAPES), rng)
+            else:
+                yield _batch_of(_shaped(self.form(int(rng.integers(2**32))), rng), rng)
+
+    def shaped(self, number: int, shape: int) -> Case:
+        """What all batches of one form and shape have in common."""
+        form = evolve(self.form(number), shape=number * NUM_SHAPES + shape)
+        return _shaped(form, form.shaping(np.random.default_rng(), 0))
 
     def form(self, number: int) -> Case:
         """A kind of batch that kernels are compiled for; it holds just the longest draft."""
@@ -198,30 +215,28 @@ def _parameter(field: Any, rng: Numbers) -> Any:
     return low + (one_of(rng, INTEGERS) if field.type is int else float(shares[0]) * (high - low))
 
 
-def _batch_of(form: Case, rng: Numbers) -> Case:
-    """A batch of a form, with its own seed, draft lengths, logits and variation."""
-    lengths = _lengths(form, rng)
+def _shaped(form: Case, rng: Numbers) -> Case:
+    """Add draft lengths, up to the form's own, and a variation."""
+    (longest,) = form.num_draft_tokens
+    most = 6 if longest < 6 else 2
+    lengths = rng.integers(longest + 1, size=rng.integers(most)).tolist()
+    if form.vocab_size > MOST_BY_MANY:
+        longest, lengths = min(longest, 2), [min(length, 2) for length in lengths[:1]]
+    variation = one_of(rng, ("none",) * 3 + VARIATIONS[1:])
+    return evolve(form, num_draft_tokens=(longest, *lengths), variation=variation)
+
+
+def _batch_of(shaped: Case, rng: Numbers) -> Case:
+    """Add a seed and logits; a few batches become empty or a crowd."""
+    lengths = shaped.num_draft_tokens
+    if rng.random() < 0.03:
+        lengths = ()
+    elif rng.random() < 0.02 and shaped.vocab_size <= MOST_OF_A_CROWD:
+        others = range(1, one_of(rng, CROWDS))
+        lengths = (lengths[0], *(min(place % 3, lengths[0]) for place in others))
     logits = one_of(rng, LOGITS)
     even = logits in ("constant", "even", "mixed")
-    if even and rule_of(form.policy).turns_on_even_laws(form.policy):
+    if even and rule_of(shaped.policy).turns_on_even_laws(shaped.policy):
         logits = "lm"
-    return evolve(
-        form,
-        num_draft_tokens=tuple(lengths),
-        seed=int(rng.integers(2**48)),
-        logits=logits,
-        variation=one_of(rng, ("none",) * 3 + VARIATIONS[1:]),
-    )
-
-
-def _lengths(form: Case, rng: Numbers) -> list[int]:
-    (longest,) = form.num_draft_tokens
-    if rng.random() < 0.03:
-        return []
-    if rng.random() < 0.02 and form.vocab_size <= MOST_OF_A_CROWD:
-        return [min(place % 3, longest) for place in range(one_of(rng, CROWDS))]
-    most = 6 if longest < 6 else 2
-    lengths: list[int] = rng.integers(longest + 1, size=rng.integers(most)).tolist()
-    if form.vocab_size > MOST_BY_MANY:
-        return [min(length, 2) for length in [longest, *lengths[:1]]]
-    return [longest, *lengths]
+    seed = int(rng.integers(2**48))
+    return evolve(shaped, num_draft_tokens=lengths, seed=seed, logits=logits)

@@ -11,7 +11,7 @@ from attrs import evolve
 from torch import Tensor
 
 from ...core.sampling_params import SamplingParams
-from .case import LOGITS, Case
+from .case import LOGITS, Case, Numbers
 from .params import all_params
 from .requests import Inputs, Layout, Request
 
@@ -21,6 +21,8 @@ Varied = tuple[Inputs, list[int | None]]
 ALSO_OF_STRANGERS = frozenset(
     ("bad target rows", "bad draft rows", "bad ids", "greedy", "top-k", "top-p", "bias")
 )
+
+SPARE = ("spare_slots", "spare_drafts", "spare_rows", "gap")
 
 
 def make_inputs(case: Case) -> Inputs:
@@ -177,49 +179,43 @@ def _any_ids(logits: Tensor, noise: torch.Generator) -> Tensor:
 def _layout(case: Case, noise: torch.Generator) -> Layout:
     num_reqs = len(case.num_draft_tokens)
     slots = torch.randperm(num_reqs + 2, generator=noise)[:num_reqs].tolist()
+    shape = case.shaping(np.random.default_rng((case.seed, 6)), 3)
     return Layout(
         slots=tuple(slots) if case.has("slots") else None,
         spare_slots=int(case.has("slots")),
         spare_drafts=2 * case.has("room"),
-        gap=int(torch.randint(1, 9, (), generator=noise)) if case.has("strides") else 0,
+        gap=int(shape.integers(1, 9)) if case.has("strides") else 0,
     )
 
 
 def varied(inputs: Inputs) -> Varied:
     """Apply the case's variation to a batch; without one, return the same batch."""
     rng = np.random.default_rng((inputs.case.seed, 2))
+    shape = inputs.case.shaping(rng, 2)
     count = len(inputs.requests)
     if inputs.case.variation == "in part":
-        chosen = rng.permutation(count)[: rng.integers(count + 1)].tolist()
+        spare, share = shape.integers(0, 4, size=len(SPARE)).tolist(), shape.random()
+        chosen = rng.permutation(np.flatnonzero(shape.random(count) < share)).tolist()
         requests = tuple(inputs.requests[request] for request in chosen)
-        return evolve(inputs, requests=requests, layout=_any_layout(len(chosen), rng)), chosen
+        slots = rng.permutation(len(chosen) + 3)[: len(chosen)].tolist()
+        layout = Layout(slots=tuple(slots), **dict(zip(SPARE, spare, strict=True)))
+        return evolve(inputs, requests=requests, layout=layout), chosen
     if inputs.case.variation == "among strangers":
-        return _among_strangers(inputs, rng)
+        return _among_strangers(inputs, shape)
     return inputs, [*range(count)]
 
 
-def _any_layout(count: int, rng: np.random.Generator) -> Layout:
-    spare_drafts, spare_rows, gap, spare_slots = rng.integers(0, 4, size=4).tolist()
-    return Layout(
-        slots=tuple(rng.permutation(count + 3)[:count].tolist()),
-        spare_drafts=spare_drafts,
-        spare_rows=spare_rows,
-        gap=gap,
-        spare_slots=spare_slots,
-    )
-
-
-def _among_strangers(inputs: Inputs, rng: np.random.Generator) -> Varied:
+def _among_strangers(inputs: Inputs, rng: Numbers) -> Varied:
     """Keep about half of the requests; replace the others by longer, partly broken ones."""
-    case, count = inputs.case, max(len(inputs.requests), 1)
+    case, draws = inputs.case, rng.random((len(inputs.requests), 2))
     other = evolve(
         case,
         seed=case.seed ^ 1,
-        num_draft_tokens=tuple(rng.integers(0, 5, size=count).tolist()),
+        num_draft_tokens=tuple(int(5 * length) for length, _ in draws),
         features=case.features | ALSO_OF_STRANGERS,
     )
     strangers = make_inputs(other).with_arbitrary_drafts().requests
-    stays = [place < len(inputs.requests) and rng.random() < 0.5 for place in range(count)]
+    stays = [bool(draw < 0.5) for _, draw in draws]
     requests = [inputs.requests[p] if stay else strangers[p] for p, stay in enumerate(stays)]
     varied = evolve(inputs, requests=tuple(requests), layout=Layout())
     return varied, [place if stay else None for place, stay in enumerate(stays)]

@@ -11,7 +11,7 @@ import numpy as np
 from attrs import asdict, frozen
 
 from ...core.sampling_params import LogprobsMode, Recipe, SamplingParams
-from .case import Case, one_of
+from .case import Case, Numbers, one_of
 
 MIN_P = (1e-3, 0.05, 0.3, 1.0)
 TOP_K = (1, 2, 3, 5, 20, 50, 600, 10**6)
@@ -24,9 +24,10 @@ ENDS, BOTH_ENDS = (1e-6, 1e-3, 1e3, 1e6), (-1e6, -1e3, 1e3, 1e6)
 def all_params(case: Case) -> tuple[SamplingParams, ...]:
     """The parameters of every request of a case."""
     rng = np.random.default_rng(case.seed)
-    all_greedy = case.has("greedy") and rng.random() < 0.2
+    shape = case.shaping(rng, 1)
+    all_greedy = case.has("greedy") and shape.random() < 0.2
     places = range(len(case.num_draft_tokens))
-    return tuple(_Choice(case, rng, place == 0, all_greedy).params() for place in places)
+    return tuple(_Choice(case, rng, shape, place == 0, all_greedy).params() for place in places)
 
 
 @frozen
@@ -34,7 +35,8 @@ class _Choice:
     """Chooses one request's parameters, as the case's features allow."""
 
     case: Case
-    rng: np.random.Generator
+    rng: Numbers
+    shape: Numbers
     is_first: bool
     is_greedy: bool
 
@@ -63,7 +65,7 @@ class _Choice:
 
     def _temperature(self) -> float:
         may_be_greedy = self.case.has("greedy") and not self.is_first
-        if self.is_greedy or (may_be_greedy and self._one_in(2)):
+        if self.is_greedy or (may_be_greedy and self.shape.random() < 0.5):
             return 0.0
         if self._is_extreme():
             return one_of(self.rng, (1.2e-38, 1e-30, 0.01, 0.05, 20.0, 100.0, 1e6))
@@ -71,7 +73,8 @@ class _Choice:
 
     def _bias(self) -> dict[int, float]:
         # Ids beyond the vocabulary must have no effect.
-        ids = self.rng.integers(0, self.case.vocab_size + 1, size=self.rng.integers(1, 6))
+        num_ids = self.case.vocab_size + 1
+        ids = self.rng.choice(num_ids, min(int(self.shape.integers(1, 6)), num_ids), replace=False)
         return {token_id: self._one_bias() for token_id in ids.tolist()}
 
     def _one_bias(self) -> float:
@@ -84,13 +87,13 @@ class _Choice:
 
     def _logprobs(self) -> int:
         # The request with most entries decides the shape for all.
-        return min(20 if self.is_first else one_of(self.rng, (0, 1, 4, 20)), self.case.vocab_size)
+        return min(20 if self.is_first else one_of(self.shape, (0, 1, 4, 20)), self.case.vocab_size)
 
     def _is_extreme(self) -> bool:
         return self.case.has("extremes") and self._one_in(2)
 
     def _asks(self, feature: str, share: float = 0.7) -> bool:
-        return self.case.has(feature) and (self.rng.random() < share or self.is_first)
+        return self.case.has(feature) and (self.shape.random() < share or self.is_first)
 
     def _one_in(self, number: int) -> bool:
         return bool(self.rng.integers(number) == 0)

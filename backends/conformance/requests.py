@@ -220,7 +220,7 @@ class Inputs:
         nothing = torch.zeros(self.case.vocab_size, dtype=torch.bool)
         masks += [nothing] * (num_rows - len(masks))
         words = self._words([nothing, *(mask for mask in masks if mask is not None)])
-        if len(words) == num_rows + 1 and not self.layout.gap:
+        if not self.layout.gap and not self.case.has("strides"):
             return {"allowed_tokens": words[1:]}
         places = accumulate(mask is not None for mask in masks)
         rows = [-1 if mask is None else place for mask, place in zip(masks, places, strict=True)]

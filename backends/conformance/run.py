@@ -29,6 +29,9 @@ BatchOf = Callable[[Inputs], VerifyBatch | SampleBatch]
 NUMBERS, NUMBERS_TOLERANCE = ("logprobs.emitted", "total_variation"), 1e-4
 """Logprobs and total variations, [num_reqs, any]; their sums may run in another order."""
 
+REHEARSALS = 3
+"""How many parts a check has: it verifies, draws plainly and drafts."""
+
 
 @define
 class Check:
@@ -90,6 +93,15 @@ def check_call(inputs: Inputs, batch_of: BatchOf, backend: Watched) -> Tensor:
     backend.findings += found
     token_ids: Tensor = output.token_ids
     return token_ids
+
+
+def rehearse(case: Case, part: int, backend: Watched) -> None:
+    """Make the calls of one part of a check, so that their kernels are compiled."""
+    inputs = make_inputs(case).with_arbitrary_drafts()
+    places = range(1, max(case.num_draft_tokens) + 1) if case.drafter != "one-hot" else ()
+    drafting = [partial(Inputs.draft_batch, place=place) for place in places]
+    for batch_of in ([Inputs.verify_batch], [Inputs.plain_batch], drafting)[part]:
+        check_call(inputs, batch_of, backend)
 
 
 def run_case(case: Case, sampler: Sampler, device: torch.device) -> Findings:

@@ -1,7 +1,7 @@
 """The conformance kit's random batches have everything that a backend can get wrong."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
 from itertools import combinations
@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from acceptor.backends.conformance import Case, Generator
-from acceptor.backends.conformance.case import DRAFTERS, FEATURES, LOGITS, VARIATIONS
-from acceptor.backends.conformance.inputs import make_inputs
+from acceptor.backends.conformance.case import DRAFTERS, FEATURES, LOGITS, NUM_SHAPES, VARIATIONS
+from acceptor.backends.conformance.inputs import make_inputs, varied
 from acceptor.backends.conformance.requests import Inputs
-from acceptor.core import Fly, LogprobsMode, Policy, SamplingParams, SamplingTensors, Typical
+from acceptor.core import Fly, LogprobsMode, Policy, SamplingParams, Typical
 from acceptor.core.policies import POLICIES
+from acceptor.core.tensor_fields import named_tensors
 
 NUM_BATCHES = 1000
 MOST_TOKENS = 1600
@@ -150,26 +151,28 @@ def test_random_cases_have_every_pair_of_features_and_seeds_of_their_own() -> No
     assert len({case.seed for case in CASES}) == NUM_BATCHES
 
 
-@pytest.mark.parametrize("number", [0, 5, 18])
-def test_a_form_decides_which_kernels_its_batches_take(number: int) -> None:
-    """So nothing is compiled for a few batches that happen to lack something."""
-    small = Generator(largest_vocabulary=1100, num_forms=48)
-    found, longest = [*small.cases(number, 30)], max(small.form(number).num_draft_tokens)
-    for case in found:
-        assert (
-            max(case.num_draft_tokens, default=longest) == longest
-            or len(case.num_draft_tokens) > 60
-        )
-        params = SamplingTensors.stack(make_inputs(case).params)
-        if not params.num_reqs:
-            continue
-        asked = (params.bias, params.penalties, params.num_logprobs)
-        names = ("bias", "penalties", "logprobs")
-        assert [some is not None for some in asked] == [case.has(name) for name in names]
-        flags = (params.target.any_min_p, params.target.any_top_k, params.target.any_top_p)
-        filters = tuple(case.has(name) for name in ("min-p", "top-k", "top-p"))
-        assert params.target.all_greedy or flags == filters
-        assert case.features == small.form(number).features
+def launched(some: Inputs) -> tuple[object, ...]:
+    """All that kernels may be compiled for in a verification."""
+    batch, params = some.verify_batch(), some.params_by_slot()
+    strides = [(name, tensor.stride()) for name, tensor in named_tensors((batch, params))]
+    target, asked = params.target, (params.num_logprobs, params.target.all_greedy)
+    return *strides, *asked, target.any_min_p, target.any_top_k, target.any_top_p
+
+
+@pytest.mark.parametrize("number", [0, 9, 18])
+def test_a_form_has_few_shapes_which_decide_what_is_compiled(number: int) -> None:
+    generator = Generator(largest_vocabulary=1100, num_forms=48)
+    kinds = defaultdict[int | None, set[object]](set)
+    for case in generator.cases(number, 10 * NUM_SHAPES):
+        # Of no requests nothing is compiled, and crowds are rare.
+        if 0 < len(case.num_draft_tokens) < 60:
+            inputs = make_inputs(case).with_arbitrary_drafts()
+            kinds[case.shape] |= {launched(inputs), launched(varied(inputs)[0])}
+            assert max(case.num_draft_tokens) == max(generator.form(number).num_draft_tokens)
+            asked = {"bias", "min-p", "penalties", "top-k", "top-p"} & case.features
+            assert asked <= {*traits(inputs.params[0])}
+    assert len(kinds) == NUM_SHAPES
+    assert max(map(len, kinds.values())) == 2
 
 
 def test_a_chunk_has_the_same_batches_every_time() -> None:
