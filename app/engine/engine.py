@@ -211,14 +211,15 @@ class Engine:
         Any number of streams of one event loop run at once. The steps run in a worker thread; do
         not call `step` or `generate` meanwhile. Whatever a step raises is raised here, too.
         """
-        loop, queue = asyncio.get_running_loop(), Queue()
+        loop, queue, queues = asyncio.get_running_loop(), Queue(), self._queues
 
         def tell(progress: Progress) -> None:
-            # The event loop may be closed before a step learns that a request was left.
-            if queue in self._queues:
+            # Without a reference to the engine, whose requests hold this. The event loop may be
+            # closed before a step learns that a request was left.
+            if queue in queues:
                 loop.call_soon_threadsafe(queue.put_nowait, progress)
 
-        self._queues.add(queue)
+        queues.add(queue)
         try:
             request_id = self.add_request(prompt, params, on_progress=tell, **fields)
             self._drive()
@@ -234,7 +235,7 @@ class Engine:
                 self.cancel(request_id)
                 self._drive()
         finally:
-            self._queues.discard(queue)
+            queues.discard(queue)
 
     def _drive(self) -> None:
         if self._driver is None or self._driver.done():
