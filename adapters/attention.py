@@ -81,7 +81,7 @@ class Spans:
 
 @frozen(eq=False, kw_only=True)
 class AttendInSteps:
-    """What all layers of one forward share.
+    """Attention for all layers of one forward, by what they share.
 
     Attributes:
         places: the slots and positions that are written and read.
@@ -159,7 +159,7 @@ class StepPlanner:
 
     @classmethod
     def of(cls, config: ModelConfig, max_model_len: int, weight: Tensor) -> "StepPlanner":
-        """For a model with weights like this one."""
+        """A planner for a model with weights like this one."""
         return cls(config, config.rope.table(max_model_len).to(weight))
 
     def plan(self, places: Places) -> AttendInSteps:

@@ -134,7 +134,7 @@ def answer(name: str, arguments: list[Any]) -> dict[str, Any]:
     except MemoryError:
         return {"kind": "MemoryError", "error": "more memory than it may take"}
     # A panic in native code is not an Exception.
-    except BaseException as error:  # noqa: BLE001, whatever it is, it is told
+    except BaseException as error:  # noqa: BLE001, every error is reported
         with limits(SECONDS, MEMORY):
             return {"kind": type(error).__name__, "error": str(error)[:MAX_ERROR]}
 

@@ -65,7 +65,7 @@ class TransformerModel(SlotMemory):
 
     @property
     def forward_name(self) -> str:
-        """What computes decode steps: `triton` or `torch`."""
+        """The forward of decode steps: `triton` or `torch`."""
         return "torch" if self._kernels is None else "triton"
 
     def first_layers(self, num_layers: int) -> "TransformerModel":

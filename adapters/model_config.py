@@ -167,7 +167,7 @@ class ModelConfig:
 
     @property
     def layer_shape(self) -> tuple[int, int]:
-        """What a layer remembers of a token, see `SlotMemory`."""
+        """The shape that a layer caches per token, see `SlotMemory`."""
         return 2 * self.num_kv_heads, self.head_dim
 
     @classmethod

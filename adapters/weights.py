@@ -96,7 +96,7 @@ class RandomTensors:
 
 
 Tensors = Checkpoint | RandomTensors
-"""Where weights come from: what `expected_tensors` names has been checked there."""
+"""The source of weights; the tensors that `expected_tensors` names have been checked there."""
 
 
 def read_draft_ids(checkpoint: Tensors, num_draft_ids: int, target_vocab_size: int) -> Tensor:
@@ -116,13 +116,13 @@ def read_draft_ids(checkpoint: Tensors, num_draft_ids: int, target_vocab_size: i
 
 @frozen
 class WeightReader:
-    """Reads tensors into one dtype, on one device, and takes down what it is asked for.
+    """Reads tensors into one dtype, on one device, and notes their names and shapes.
 
     Attributes:
-        checkpoint: where they are; None to find out which would be read, see `expected_tensors`.
-        config: of the model.
-        dtype, device: of what is read.
-        asked: name -> shape of every tensor so far.
+        checkpoint: their source; None to find out which would be read, see `expected_tensors`.
+        config: the model's.
+        dtype, device: those of the tensors.
+        asked: name -> shape of every tensor read so far.
     """
 
     checkpoint: Tensors | None
@@ -132,7 +132,7 @@ class WeightReader:
     asked: dict[str, Shape] = field(factory=dict, init=False)
 
     def decoder(self) -> Decoder:
-        """All of the model."""
+        """The whole model."""
         return Decoder(
             embedding=self.tensor(EMBEDDING, self.config.vocab_size, self.config.hidden_size),
             layers=tuple(self._layer(index) for index in range(self.config.num_layers)),
@@ -189,7 +189,7 @@ class WeightReader:
         return Linear(self._matrix({EMBEDDING: num_ids}, size))
 
     def linear(self, rows: Mapping[str, int], columns: int, *, bias: bool) -> Linear:
-        """Projections with so many rows each, stacked."""
+        """Projections with this many rows each, stacked."""
         weight = self._matrix({f"{name}.weight": size for name, size in rows.items()}, columns)
         if not bias:
             return Linear(weight)
@@ -214,7 +214,7 @@ class WeightReader:
         return self.checkpoint.tensor(name)
 
     def _matrix(self, rows: Mapping[str, int], columns: int) -> Tensor:
-        """Matrices with so many rows each, stacked: [out, in]."""
+        """Matrices with this many rows each, stacked: [out, in]."""
         stacked = self._empty(sum(rows.values()), columns)
         for place, (name, size) in zip(stacked.split([*rows.values()]), rows.items(), strict=True):
             place.copy_(self._stored(name, (size, columns)))

@@ -94,7 +94,7 @@ class DecodingConfig:
 
 @frozen(kw_only=True)
 class DrafterConfig(MtpSwitches):
-    """Where draft tokens come from.
+    """The drafter and its settings.
 
     Attributes:
         name: one of `DRAFTERS`; None for the kind that the draft's files hold, if there are any.

@@ -18,7 +18,7 @@ from .request_state import Verdict
 
 @frozen(eq=False)
 class Drawn:
-    """What a drafter proposes.
+    """The proposals of a drafter.
 
     Attributes:
         token_ids: for each place [num_reqs] int64, contiguous, ids of the target; -1 ends a draft

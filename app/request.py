@@ -33,7 +33,7 @@ class FinishReason(StrEnum):
 
 @unique
 class TokenKind(StrEnum):
-    """Where an emitted token comes from."""
+    """The origin of an emitted token."""
 
     ACCEPTED = "accepted"
     """The draft proposed it and it survived."""

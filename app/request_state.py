@@ -61,7 +61,7 @@ class Verdict:
     total_variation: Sequence[float] = ()
 
     def kind(self, place: int) -> TokenKind:
-        """Where the token at this place comes from."""
+        """The kind of the token at this place."""
         if place < self.num_accepted:
             return TokenKind.ACCEPTED
         if self.num_draft_tokens == 0:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @frozen(eq=False)
 class Wired:
-    """What runs a config.
+    """The parts that run a config.
 
     Attributes:
         decoder: decodes token ids.

@@ -1,4 +1,4 @@
-"""Interchangeable samplers behind the core's port; importing this imports none of them."""
+"""Interchangeable samplers, all with the core's port; importing this imports none of them."""
 
 from .registry import BACKENDS, Backend, load_sampler
 

@@ -1,4 +1,4 @@
-"""What the models said in one step: the inputs of a sampler.
+"""The inputs of a sampler: the models' logits and the drafts of one step.
 
 Construction checks shapes, dtypes and devices, never values, so it does not wait for the device.
 """

@@ -42,7 +42,7 @@ def verify_output(
 def sample_output(
     num_reqs: int, num_logprobs: int | None, device: torch.device | str
 ) -> SampleOutput:
-    """The same for `Sampler.sample`; `num_logprobs` is None for a draft draw."""
+    """Uninitialised memory for what `Sampler.sample` returns; `num_logprobs` is None for drafts."""
     return SampleOutput(
         token_ids=torch.empty(num_reqs, dtype=torch.int64, device=device),
         status=torch.empty(num_reqs, dtype=torch.int32, device=device),

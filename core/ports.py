@@ -19,7 +19,7 @@ class Scores:
 
     Attributes:
         logits: [num_reqs, num_tokens, vocab_size] in the model's dtype, or [num_reqs, 1, …].
-        hidden: for each tap, the hidden states after so many layers, before any later norm:
+        hidden: for each tap, the hidden states after that many layers, before any later norm:
             [num_reqs, num_tokens, hidden_size] in the model's dtype.
     """
 
@@ -105,7 +105,7 @@ class SlotModel(Protocol[Cache]):
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device that it computes on."""
 
     def new_cache(self, num_slots: int, max_len: int) -> Cache:
         """Room for max_len positions in each of num_slots slots."""
@@ -119,7 +119,7 @@ class LanguageModel(SlotModel[Cache], Protocol[Cache]):
 
     @property
     def forward_name(self) -> str:
-        """What computes its decode steps, for the record: `triton`, `torch` or another name."""
+        """The forward of its decode steps, for the record: `triton`, `torch` or another name."""
 
     def forward(
         self,

@@ -35,7 +35,7 @@ def race(log_weights: Tensor, words: WordSource) -> Tensor:
 
 
 def race_of_shards(shards: Sequence[Tensor], words: WordSource) -> Tensor:
-    """The same for rows whose ids are cut into shards, as several devices hold them.
+    """Draw like `race` for rows whose ids are cut into shards, as several devices hold them.
 
     Each shard computes its block masses; the block is chosen from all of them together. A block may
     span several shards.

@@ -21,7 +21,7 @@ _ROUNDS = 10
 
 @unique
 class Stream(IntEnum):
-    """What a random word is used for; it is part of the Philox counter."""
+    """The use of a random word; it is part of the Philox counter."""
 
     TARGET = 0
     """The target's own sample at a row. Keyed by position alone: emitted there at most once."""

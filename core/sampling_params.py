@@ -1,4 +1,4 @@
-"""What one request wants: its recipe from logits to probabilities, its seed, its logprobs.
+"""The parameters of one request: its recipe from logits to probabilities, its seed, its logprobs.
 
 Values are checked here, once, on the host; nothing later looks at them again.
 """
@@ -27,7 +27,7 @@ class LogprobsMode(Enum):
     """Which distribution logprobs are taken from."""
 
     RAW = "raw"
-    """The model's logits as they came."""
+    """The model's own logits, unchanged."""
     PROCESSED = "processed"
     """The distribution the token was drawn from. At temperature 0 its logprobs would all be 0, so
     there it is the softmax of the logits after bias and penalties."""
@@ -77,7 +77,7 @@ def _as_pairs(bias: Mapping[int, float] | Iterable[tuple[int, float]]) -> LogitB
 
 @frozen(kw_only=True)
 class SamplingParams(Recipe):
-    """What one request asks for: the target's recipe, logit adjustments, seed and logprobs.
+    """The parameters of one request: the target's recipe, logit adjustments, seed and logprobs.
 
     Bias, then penalties, are applied in float32, each operation rounded once: a logit that
     overflows becomes infinite, and +inf makes its row invalid.

@@ -136,7 +136,7 @@ class SamplingTensors:
 
     @property
     def device(self) -> torch.device:
-        """Where all of these tensors live."""
+        """The device of all of these tensors."""
         return self.seeds.device
 
     def by_request(self) -> "SamplingTensors":

@@ -12,10 +12,10 @@ from .attention import attention_kernel
 from .tiling import Gpu
 
 MOST_TOKENS_OF_REQUEST = 8
-"""Whose queries one program attends to."""
+"""The most tokens of a request: one program attends to all their queries."""
 
 PROGRAMS_PER_PROCESSOR = 3
-"""Of a launch at most, where positions are split."""
+"""The most programs of a launch per processor, if positions are split."""
 
 
 @frozen
@@ -146,10 +146,10 @@ def cut_of(programs: int, head_dim: int, gpu: Gpu) -> Cut:
 
 
 def _most_stages(gpu: Gpu) -> int:
-    """Of keys and values in 16 bits, the first of which are in registers."""
+    """The most stages of 16-bit keys and values; the first stage is in registers."""
     return 1 + gpu.shared_memory // (2 * 2 * MOST_KEYS)
 
 
 def _num_rows(num_tokens: int, group: int) -> int:
-    """Of queries that one program attends to."""
+    """The rows of queries that one program attends to."""
     return max(16, int(next_power_of_2(num_tokens * group)))

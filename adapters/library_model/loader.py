@@ -114,7 +114,7 @@ def adapt_network(network: Any) -> LibraryModel:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Silence transformers' progress bars and reports: errors are told in one line."""
+    """Silence transformers' progress bars and reports: errors are one line."""
     verbosity, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

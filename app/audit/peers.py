@@ -111,4 +111,4 @@ def vllm(
 
 
 vllm_block = partial(vllm, use_block_verification=True)
-"""The same under its `rejection_sample_method` block."""
+"""vLLM's kernels under its `rejection_sample_method` block."""

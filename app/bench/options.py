@@ -47,7 +47,7 @@ def same(flag: str, name: str | None = None) -> click.Option:
 
 
 def _preset(context: click.Context, _: click.Parameter, name: str | None) -> str | None:
-    """What is not given is the pair's."""
+    """Take the pair's values for flags that are not given."""
     if name is not None:
         context.default_map = dict(PAIRS[name].preset)
     return name

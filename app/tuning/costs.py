@@ -1,4 +1,4 @@
-"""What a decode step costs, by requests in it and tokens per draft.
+"""The costs of a decode step, by its requests and its tokens per draft.
 
 Costs are measured at some values of both and interpolated elsewhere: linearly in K from K = 1 on,
 where each draft token costs a forward of the draft and a row of everything else, and linearly

@@ -39,7 +39,7 @@ LARGE_SHARE = 8
 
 @frozen
 class Campaign:
-    """What to run.
+    """The settings of a run.
 
     Attributes:
         backends: one or two names that `load_backend` takes; two get the same batches.

@@ -21,8 +21,8 @@ CLOSER_LOOKS = 2
 MOST_SUMS = 3
 """The sums of a lossy policy: entropies, what survives, what is moved."""
 FEWEST_RESIDUAL_BLOCKS, MOST_RESIDUAL_BLOCKS = 16, 80
-"""Blocks of a CTA of `accept`, of which a device has room for half as many: one a warp, and of
-residuals, of which most rows have none, at most so many."""
+"""Blocks of a CTA of `accept`, of which a device has room for half as many: one per warp; and with
+residuals, which most rows lack, at most this many."""
 
 
 def _blocks_each(num_blocks: int, rows: int, room: int, fewest: int) -> int:

@@ -77,7 +77,7 @@ def _(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]:  # 
 
 
 def _fields(names: Sequence[str], given: Given) -> dict[str, Any]:
-    """Of a batch: token counts came as two tensors."""
+    """The fields of a batch, whose token counts came as two tensors."""
     fields: dict[str, Any] = dict(zip(names, given, strict=True))
     prompt_mask, output_counts = fields.pop("prompt_mask"), fields.pop("output_counts")
     if prompt_mask is not None and output_counts is not None:

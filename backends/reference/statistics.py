@@ -77,7 +77,7 @@ def _penalise(
 
 
 def allowed_in(batch: Batch, first: int, count: int, vocab_size: int) -> Tensor | None:
-    """What consecutive rows of logits allow: [count, vocab_size] bool; None without masks."""
+    """The tokens that consecutive rows allow: [count, vocab_size] bool; None without masks."""
     if batch.allowed_tokens is None:
         return None
     return unpack_allowed(batch.allowed_tokens, batch.allowed_rows, first, count, vocab_size)

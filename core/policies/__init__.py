@@ -24,7 +24,7 @@ POLICIES: Mapping[str, Policy] = MappingProxyType(
         )
     }
 )
-"""By the names that users choose them by, with their usual parameters; synthetic rates are only an
+"""Policies by the names that users choose, with usual parameters; synthetic rates are only an
 example. A policy's fields are its settings."""
 
 __all__ = [

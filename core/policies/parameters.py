@@ -36,7 +36,7 @@ def choice(default: str | None, known: tuple[str, ...]) -> Any:
 
 
 def derived(ask: Callable[[Any], Any]) -> Any:
-    """A field that nobody sets: it follows from the value's other fields."""
+    """A field that is never set: it follows from the value's other fields."""
     return field(default=Factory(ask, takes_self=True), init=False)
 
 

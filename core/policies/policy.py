@@ -76,7 +76,7 @@ class Policy(Protocol):
 
     @property
     def name(self) -> str:
-        """What users choose it by."""
+        """The name that users choose it by."""
 
     @property
     def draft_stream(self) -> Stream:
@@ -87,7 +87,7 @@ class Policy(Protocol):
         """The thresholds of all K tokens: [K] float64."""
 
     def log_residual(self, view: DraftView, row: int) -> Tensor | None:
-        """What to draw from when token row + 1 is the first not accepted, with the RECOVER stream.
+        """The weights to draw from with the RECOVER stream if token row + 1 is the first rejected.
 
         Returns:
             [vocab_size] float64 log weights, -inf everywhere if nothing is left; None when the

@@ -35,7 +35,7 @@ class Strict(Policy):
 
     @property
     def name(self) -> str:
-        """What users choose it by."""
+        """The name that users choose it by."""
         return "strict-coupled" if self.coupled else "strict"
 
     @property
