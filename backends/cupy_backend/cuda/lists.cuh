@@ -1,17 +1,17 @@
-// Logits that are listed one by one in shared memory, because counters do not tell them apart: behind
-// these where rows are listed and counted at once, else in their place. Shared memory is dear, for loads
-// on their way need what is left of it.
+// Logits that are listed one by one in shared memory, because counters cannot distinguish them: after the
+// counters if rows are listed and counted at once, else in their place. Shared memory is scarce, because
+// the rest of it serves loads in flight.
 #pragma once
 #include "counts.cuh"
 
-// Whether there may be rows of bfloat16 some of whose logits are others than the model's.
+// Whether bfloat16 rows may hold some logits that differ from the model's.
 constexpr bool LISTS_BESIDE = MOST_CHANGE == ANY_CHANGE && (ONLY_TYPE == BF16 || ONLY_TYPE == MIXED);
 constexpr int MOST_BESIDE = 3072;
 constexpr int MAX_LISTED = LISTS_BESIDE ? MOST_BESIDE : NUM_COUNTS - 8;
 constexpr int LIST = LISTS_BESIDE ? NUM_COUNTS + 4 : 0;  // where a list begins, in words
 constexpr int ROW_WORDS = NUM_COUNTS + 4 + MOST_BESIDE;  // of a row's counters, its list and the length
 
-// More than there is room for are counted.
+// It counts on when the list is full.
 __device__ inline u32& list_length() { return asked_shared_memory()[NUM_COUNTS]; }
 
 __device__ inline float* listed_logits() {
@@ -23,7 +23,7 @@ __device__ inline void list_logit(float logit) {
     if (place < MAX_LISTED) listed_logits()[place] = logit;
 }
 
-// Lists those of a lane's logits that have a bit.
+// Lists a lane's logits that have a bit in `wanted`.
 __device__ inline void list_logits(u32 wanted, const float (&logits)[PER_LANE]) {
 #pragma unroll 1
     for (; wanted; wanted &= wanted - 1) {
@@ -35,7 +35,7 @@ __device__ inline void list_logits(u32 wanted, const float (&logits)[PER_LANE]) 
     }
 }
 
-// Counts listed logits, which were taken back, or takes them back. By a CTA, behind a barrier.
+// Removes listed logits from the counts, or counts them again. By a CTA, after a barrier.
 __device__ inline void change_listed_counts(bool back_again) {
     for (u32 i = thread_id(); i < list_length(); i += CTA_THREADS)
         count_one(listed_logits()[i], back_again ? 1 : ~0u);
@@ -54,7 +54,7 @@ __device__ inline void append_list_to(u32* sums) {
         sums[LIST + place + i] = __float_as_uint(listed_logits()[i]);
 }
 
-// Takes a row's list, and leaves zeros. By a CTA, to be read behind a barrier.
+// Takes a row's list, and leaves zeros. By a CTA; read it after a barrier.
 __device__ inline void take_list_from(u32* sums) {
     const u32 length = __ldcg(sums + NUM_COUNTS);
     __syncthreads();

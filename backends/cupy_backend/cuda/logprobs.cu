@@ -1,13 +1,13 @@
-// Logprobs of what was emitted, on request: a CTA per emitted token reads its row again, raw or
-// adjusted and filtered, and lists the most likely tokens.
+// Logprobs of emitted tokens, on request: a CTA per emitted token reads its row again, raw or adjusted and
+// filtered, and lists the most likely tokens.
 #include "accept.cuh"
 #include "touched.cuh"
 #include "thresholds.cuh"
 
-constexpr int MAX_RANKED = 256;  // tokens that are ranked all with all
+constexpr int MAX_RANKED = 256;  // tokens that are ranked by comparing all pairs
 
-// Tokens in the order of their logprobs: falling logits, rising ids among equals; what a law cuts off is
-// -inf. 0 is nobody.
+// A token as an integer, ordered by logprobs: falling logits, rising ids among equals; tokens that a law
+// cuts off have -inf. 0 is none.
 __device__ inline u64 order_of(const Law& law, float logit, int id) {
     const float kept = logit >= law.threshold ? __fadd_rn(logit, 0.0f) : -INFINITY;
     return static_cast<u64>(float_key(kept)) << 32 | ~static_cast<u32>(id);
@@ -15,7 +15,7 @@ __device__ inline u64 order_of(const Law& law, float logit, int id) {
 
 __device__ inline float logprob_of(const Law& law, float logit) {
     if (!(logit >= law.threshold)) return -INFINITY;
-    // Not by way of a logarithm to base 2, which is too large for a float where this one is not.
+    // Computed without a base-2 logarithm, which may overflow a float where this one does not.
     const float weight = __fmul_rn(__fsub_rn(logit, law.max), __fmul_rn(law.scale, LN_2));
     return __fsub_rn(weight, __fmul_rn(law.log2_sum, LN_2));
 }
@@ -25,7 +25,7 @@ struct Ranking {
     u32 count;
 };
 
-// The law that logprobs are of, and a logit below which none of the most likely tokens is.
+// The law of the logprobs, and a lower bound of the most likely tokens' logits.
 __device__ inline Law reported_law(
     Finding& finding, const Row& row, Mass* stats, const Filters& filters, i64 num_logprobs,
     float& floor) {
@@ -45,12 +45,12 @@ __device__ inline Law reported_law(
     return finding.search.law;
 }
 
-// Lists tokens whose logits reach `floor`; more than there is room for are counted.
+// Lists tokens whose logits reach `floor`; it counts on when the list is full.
 __device__ inline void list_tokens(
     Ranking& ranking, const Row& row, const Mass* stats, const Law& law, float floor) {
     if (thread_id() == 0) ranking.count = 0;
     __syncthreads();
-    u32 place = 0;  // behind those that there is room for, nobody counts any more
+    u32 place = 0;  // once the list is full, counting may stop
     visit_blocks(row, stats, floor, [&](int block, const float(&logits)[PER_LANE]) {
 #pragma unroll
         for (int j = 0; j < PER_LANE; ++j) {
@@ -69,8 +69,8 @@ __device__ inline void write_rank(
         logprob_of(law, key_float(static_cast<u32>(order >> 32)));
 }
 
-// One token after the other from rank `rank` on: for rows with too many equal tokens to be listed, and for
-// what a law cuts off. A block's next token cannot be before its largest logit.
+// Takes one token after the other from rank `rank` on: for rows with too many equal tokens to list, and for
+// tokens that a law cuts off. A block's next token cannot precede its largest logit.
 __device__ COLD void rank_one_by_one(
     const Params& p, Best& best, const Row& row, const Mass* stats, const Law& law, i64 place,
     i64 rank, u64 limit) {

@@ -1,8 +1,8 @@
-// The launch before rows are read where some request has bias or penalties: once for all rows of a
-// request, a few bits for each id say whether anything is done to it.
+// The launch before rows are read if some request has bias or penalties: once for all rows of a request, a
+// few bits for each id say whether its logit changes.
 #include "request.cuh"
 
-constexpr int MARKED_BLOCKS = 8;  // of a CTA: one a warp, for each is a chain of loads
+constexpr int MARKED_BLOCKS = 8;  // of a CTA: one per warp, because each is a chain of loads
 
 extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     marks(const __grid_constant__ Params p) {

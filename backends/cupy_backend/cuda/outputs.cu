@@ -1,5 +1,5 @@
-// The launch that ends requests where their last token is drawn when all verdicts are known: a CTA a
-// request, with more warps than those that read.
+// The launch that ends requests whose last token is drawn once all verdicts are known: one CTA per request,
+// with more warps than reading CTAs.
 #include "outputs.cuh"
 
 extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)

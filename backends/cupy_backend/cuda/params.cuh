@@ -1,5 +1,5 @@
-// What a launch is told, as one struct passed by value, whose fields params.py reads off here. A
-// pointer may be null where its comment says so.
+// The argument of every launch, one struct passed by value; params.py reads its fields from this file. A
+// pointer may be null if its comment says so.
 #pragma once
 
 typedef unsigned char u8;
@@ -13,13 +13,13 @@ constexpr int PER_LANE = BLOCK_SIZE / LANES;
 constexpr int MAX_DRAFTS = 127;
 constexpr int MAX_ROWS = MAX_DRAFTS + 1;
 
-// What is done to a row's logits: nothing, a mask, or bias and penalties, too.
+// The change of a row's logits: none, a mask, or also bias and penalties.
 enum Change { NO_CHANGE, MASK, ANY_CHANGE };
 constexpr Change MOST_CHANGE = static_cast<Change>(VARIANT_CHANGE);  // of a row of the batch
 constexpr bool ADJUSTED = MOST_CHANGE != NO_CHANGE;
 
 enum LogitType { BF16, FP16, FP32, MIXED };
-constexpr int ONLY_TYPE = VARIANT_LOGITS;  // of all logits; MIXED: each tensor has its own
+constexpr int ONLY_TYPE = VARIANT_LOGITS;  // the type of all logits; MIXED: each tensor has its own
 
 enum Policy { POLICIES };  // the classes of variant.py
 enum Stream { TARGET_STREAM, DRAFT_STREAM, ACCEPT_STREAM, RECOVER_STREAM };
@@ -73,12 +73,12 @@ struct Params {
     i64 policy;
     i64 num_reqs;
     i64 max_spec_len;
-    i64 ends_early;    // the launch that reads ends requests, for every row has its sample
+    i64 ends_early;    // the launch that reads rows ends requests, because every row has its sample
     i64 num_pieces;    // of a target row, or of a draft row if that has more
-    i64 piece_blocks;  // of a piece at most
-    i64 num_looks;        // launches that take a closer look at rows
-    i64 tells_entropies;  // of rows that are as the model gave them, by the launch that reads them
-    i64 residual_blocks;  // of a CTA that weighs residuals at most
+    i64 piece_blocks;  // the most blocks of a piece
+    i64 num_looks;        // launches that look at rows again
+    i64 tells_entropies;  // the launch that reads rows stores moments of unchanged rows for entropies
+    i64 residual_blocks;  // the most blocks of a CTA that weighs residuals
     Integers slot_ids;  // null data: request i in slot i
     Integers entries;  // of requests among parameters; null data: request i has entry i
     Integers positions;

@@ -1,11 +1,11 @@
-// What the launches that read rows have in common: a CTA a piece of a row, first rows of all requests
-// first. Whoever completes a row judges it. Where every row has its sample then, whoever judges a
-// request's last row ends the request.
+// The common part of launches that read rows: one CTA per piece of a row, in the order of rows, so that
+// first rows of all requests come first. The CTA that completes a row judges it. If every row then has its
+// sample, the CTA that judges a request's last row ends the request.
 #pragma once
 #include "outputs.cuh"
 #include "touched.cuh"
 
-// What a CTA works on.
+// The work of a CTA.
 struct Work {
     int row;
     bool is_draft;
@@ -39,7 +39,7 @@ __device__ inline Mass* stats_of(const Params& p, const Request& request, const 
     return work.is_draft ? draft_stats_of(p, request, work.row) : target_stats_of(p, request, work.row);
 }
 
-// Calls visit(row) with the row that is worked on.
+// Calls visit(row) with the row of the work.
 template <typename Visit>
 __device__ inline void with_row(const Params& p, const Request& request, const Work& work, Visit visit) {
     const TargetRow target(p, request, work.row);
@@ -72,7 +72,7 @@ template <typename Visit, typename End>
 __device__ inline void visit_work(const Params& p, bool ends_empty, Visit visit, End end) {
     const int pieces = static_cast<int>(p.num_pieces);
     const int part = static_cast<int>(blockIdx.x) % pieces, index = static_cast<int>(blockIdx.x) / pieces;
-    // Not behind the request, which it would wait for.
+    // Loaded before the request, which it would wait for.
     const u32 published = load_relaxed(p.ends + index);
     const Work work = find_work(p, part);
     const Request request = read_request(p, index);

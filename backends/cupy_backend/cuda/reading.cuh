@@ -1,5 +1,5 @@
-// How a row is read once: a warp has its next blocks on their way while it sums up one. For filters,
-// logits are counted in passing.
+// Reads a row once: a warp has its next blocks in flight while it sums up one. For filters, logits are
+// counted at the same time.
 #pragma once
 #include "statistics.cuh"
 
@@ -8,7 +8,7 @@
 struct Counting {
     u32* largest;  // its key; null: none are
     float reach;
-    // Whether a block with this largest logit is counted. By a warp.
+    // Whether a block with this largest logit must be counted. By a warp.
     __device__ bool wants(float max) const {
         if (!largest) return false;
         if (reach == INFINITY) return true;
@@ -21,7 +21,7 @@ struct Counting {
     }
 };
 
-// Enters a block into the race for the first of a row's largest logits. By a warp, that knows the leader.
+// Enters a block into the race for a row's first largest logit. By a warp that knows the leader.
 __device__ inline void enter_largest(
     u64& leader, int block, float max, const float (&logits)[PER_LANE]) {
     if (key_of(max) < static_cast<u32>(leader >> 32)) return;
@@ -31,7 +31,7 @@ __device__ inline void enter_largest(
     leader = Max{}(leader, racer(__fadd_rn(max, 0.0f), -warp_max_signed(-first)));
 }
 
-// How a row is read, and what is told of its blocks.
+// How a row is read, and what is stored about its blocks.
 struct Reading {
     float scale;
     bool greedy;  // masses are not asked for
@@ -67,7 +67,7 @@ __device__ inline void look_at(
 template <typename T, Change change>
 constexpr int DEPTH = sizeof(T) == 4 || MOST_CHANGE == ANY_CHANGE ? 1 : 2;
 
-// What a warp has on its way of a row that is read by whole vectors.
+// The blocks that a warp has in flight, of a row that is read by whole vectors.
 template <typename T, Change change>
 struct Flow {
     uint4 words[DEPTH<T, change>][2 * VECTORS<T>];
@@ -93,7 +93,7 @@ struct Flow {
         }
     }
 
-    // The address is found anew, for registers are scarce.
+    // The address is computed anew, because registers are scarce.
     __device__ void fetch_marks(const Row& row, int block, int slot) {
         load_word_if(left_from(block) > 0, marks_at(row.adjustment->marks, block) + lane_id(), marks[slot]);
     }
@@ -219,7 +219,7 @@ __device__ inline void stream(
     }
 }
 
-// Any block, which nothing else waits for. By a warp.
+// Reads any block, without others in flight. By a warp.
 __device__ inline void read_block(Row row, int block, const Reading& reading) {
     float logits[PER_LANE];
     const u32 mark = row.is_changed() ? mark_of(*row.adjustment, block, row.num_ids) : 0;

@@ -19,7 +19,7 @@ constexpr bool IS_BF16 = false;
 template <>
 constexpr bool IS_BF16<Bf16> = true;
 
-// Calls work(T{}) for the type of a tensor, which most kernels know when they are compiled.
+// Calls work(T{}) for the type of a tensor, which most kernels know at compile time.
 template <typename Work>
 __device__ inline auto by_type(int type, Work work) {
     const int known = ONLY_TYPE == MIXED ? type : ONLY_TYPE;
@@ -45,15 +45,15 @@ struct Row {
         if (inverse_map) return inverse_map[id];
         return id < num_elements ? id : -1;
     }
-    // Whether some logits may be no values of the row's type.
+    // Whether some logits may not be values of the row's type.
     __device__ bool is_changed() const {
         return MOST_CHANGE == ANY_CHANGE && adjustment && adjustment->changes();
     }
-    // Whether its ids are marked, for some logits are changed, and by more than few biases.
+    // Whether its ids are marked, because more than a few biases change logits.
     __device__ bool is_marked() const { return is_changed() && adjustment->marks; }
     __device__ bool is_masked() const { return ADJUSTED && allowed; }
     __device__ bool allows(int id) const { return !is_masked() || (allowed[id / 8] >> (id % 8) & 1); }
-    // Of a lane's logits in a block those that are allowed, a bit each.
+    // A lane's allowed logits in a block, a bit each.
     __device__ u32 allowed_in(int block) const {
         if (!ADJUSTED) return 0xffffu;
         const int first = id_of(block, 0), second = id_of(block, 8);
@@ -62,7 +62,7 @@ struct Row {
         load_byte_if(is_masked() && second < num_ids, allowed + second / 8, high);
         return low | high << 8;
     }
-    // Whether 16-byte loads bring nothing but logits of the row, before they are adjusted.
+    // Whether 16-byte loads read only logits of the row, before adjustment.
     __device__ bool is_whole() const {
         return !inverse_map && reinterpret_cast<u64>(data) % 16 == 0 &&
                num_ids % 8 == 0 && num_elements >= num_ids;

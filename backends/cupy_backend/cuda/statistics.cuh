@@ -1,5 +1,5 @@
-// Stage 1: every block of a row becomes (largest logit, sum of exponentials relative to it), and
-// blocks a row's law without filters. Sums have one order, whatever the launch.
+// Stage 1: turns every block of a row into (largest logit, sum of exponentials relative to it), and blocks
+// into the row's law without filters. Sums have one order in every launch.
 #pragma once
 #include "lists.cuh"
 #include "request.cuh"
@@ -18,7 +18,7 @@ __device__ inline float lane_sum(const float (&terms)[PER_LANE]) {
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// By a warp; a tree, for max_nan of three is one instruction on some devices.
+// By a warp; a tree, because max_nan of three is one instruction on some devices.
 __device__ inline float block_max(const float (&logits)[PER_LANE]) {
     float largest = max_nan(logits[0], logits[1]);
 #pragma unroll
@@ -43,7 +43,7 @@ __device__ inline float lane_mass(const float (&logits)[PER_LANE], float max, fl
     return lane_sum(terms);
 }
 
-// What the offset's rounding has added to every exponent, to be multiplied with their sum.
+// The factor by which the offset's rounding has changed every exponential.
 __device__ inline float correction_of(float max, float scale) {
     const float offset = __fmul_rn(max, scale);
     return fabsf(offset) < LARGE_OFFSET ? exp2_fast(-__fmaf_rn(max, scale, -offset)) : 1.0f;
@@ -57,9 +57,9 @@ __device__ inline Mass block_mass(
     return {max, __fmul_rn(sum, correction_of(max, scale))};
 }
 
-constexpr float LEAST_EXPONENT = -150.0f;  // what weighs less weighs nothing
+constexpr float LEAST_EXPONENT = -150.0f;  // below this a weight counts as 0
 
-// What entropies ask of a block: the sum of 2^e e over its logits, e = (logit - max) * scale. By a warp.
+// A block's moment for the entropy: the sum of 2^e e over its logits, e = (logit - max) * scale. By a warp.
 __device__ inline float block_moment(const float (&logits)[PER_LANE], float max, float scale) {
     float sum = 0.0f;
 #pragma unroll
@@ -70,7 +70,7 @@ __device__ inline float block_moment(const float (&logits)[PER_LANE], float max,
     return warp_reduce(sum, Add{});
 }
 
-// What another CTA may have stored.
+// A value that another CTA may have stored.
 __device__ inline Mass load_mass(const Mass* place) {
     const u64 bits = *reinterpret_cast<const volatile u64*>(place);
     return {__uint_as_float(static_cast<u32>(bits)), __uint_as_float(static_cast<u32>(bits >> 32))};
@@ -80,8 +80,8 @@ __device__ inline float load_max(const Mass* place) {
     return *static_cast<const volatile float*>(&place->max);
 }
 
-// Statistics of a row that are asked for again and again.
-constexpr int MAX_KEPT = 512;  // blocks; those of longer rows stay where they are
+// Statistics of a row that are read again and again.
+constexpr int MAX_KEPT = 512;  // blocks; those of longer rows stay in global memory
 struct KeptStats {
     Mass of[MAX_KEPT];
     // By a CTA, to be read behind a barrier.

@@ -1,5 +1,5 @@
-// What the launches have in common that read rows for filters: laws are told to whoever completes a row,
-// at once or, where the search goes on in the next launch, later.
+// The common part of launches that read rows for filters: the CTA that completes a row gets its laws, at
+// once or, if the search continues in the next launch, later.
 #pragma once
 #include "pieces.cuh"
 #include "thresholds.cuh"

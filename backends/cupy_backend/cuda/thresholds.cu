@@ -1,8 +1,8 @@
-// The launch that reads rows where some request has a filter, in the place of `statistics`: rows are
-// counted on the way, and whoever completes one finds its law.
+// The launch that reads rows if some request has a filter, in place of `statistics`: rows are counted at
+// the same time, and the CTA that completes one finds its law.
 #include "telling.cuh"
 
-// Whether this CTA is the last that reads a row; then it has all counts of the row.
+// Whether this CTA is the last one to read a row; it then has all counts of the row.
 __device__ inline bool gathers_counts(
     const Params& p, const Request& request, const Work& work, bool counting) {
     if (work.num_pieces == 1) return true;
@@ -20,7 +20,7 @@ __device__ inline bool gathers_counts(
     return true;
 }
 
-// Finds a law, or begins to; whether this CTA is the one that completes the row, which then knows both.
+// Finds a law, or begins to; returns whether this CTA completes the row, and so knows both laws.
 __device__ inline bool completes_row(
     TellingLaw& shared, RowFacts& facts, const Params& p, const Request& request, const Work& work) {
     const Filters filters = filters_of(p, request, work.is_draft);
