@@ -1,7 +1,6 @@
 """Loads a backend and calls it on its device, checking that it leaves its inputs unchanged.
 
-Batches are built and judged on the host: on a GPU that processes share, judging would wait for each
-of many hundred operations.
+Batches are built and judged on the host: on a GPU that would be hundreds of small operations.
 """
 
 import warnings

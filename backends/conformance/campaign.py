@@ -27,7 +27,7 @@ from .run import REHEARSALS, Check, rehearse, run_all, run_case, smallest_failur
 CHUNK = 100
 """How many batches share a seed."""
 
-CORNER_PARTS = 16
+CORNER_PARTS = 8
 """How many tasks the corners are divided into."""
 
 GRACE_SECONDS = 5.0
@@ -77,12 +77,15 @@ class Campaign:
             pending: dict[Future[Found], int | None] = {
                 pool.submit(self.found, part, 0): None for part in parts
             }
-            # Neighbours run at once, so they are of different forms, which share few kernels.
-            forms = range(self.generator.num_forms if self.device.type != "cpu" else 0)
-            for calls in product(range(NUM_SHAPES), range(REHEARSALS), self.backends, forms):
-                pool.submit(self.rehearse, *calls)
-            for n, size in self._chunks(first, num_batches):
-                pending[pool.submit(self.found, n, size)] = n
+            chunks = [*self._chunks(first, num_batches)]
+            num_new = self.generator.num_forms if self.device.type != "cpu" else 0
+            for place in range(0, len(chunks), self.num_workers):
+                some = chunks[place : place + self.num_workers]
+                new = [n for n, _ in some if n < first + num_new]
+                # Neighbours run at once, so they are of different forms, which share few kernels.
+                for calls in product(range(NUM_SHAPES), range(REHEARSALS), self.backends, new):
+                    pool.submit(self.rehearse, *calls)
+                pending |= {pool.submit(self.found, *chunk): chunk[0] for chunk in some}
             left = None if math.isinf(self.deadline) else max(self.deadline - time.time(), 0.0)
             with suppress(TimeoutError):
                 for future in as_completed(pending, left):
@@ -90,10 +93,9 @@ class Campaign:
                     if (found := future.result()) != self.nothing:
                         yield pending[future], found
 
-    def rehearse(self, shape: int, part: int, name: str, form: int) -> None:
-        """Let a backend compile what some calls of a form's shape need."""
-        backend = Watched(_sampler(name), self.device)
-        rehearse(self.generator.shaped(form, shape), part, backend)
+    def rehearse(self, shape: int, part: int, name: str, number: int) -> None:
+        """Let a backend compile what some calls of a chunk need."""
+        rehearse(self.generator.shaped(number, shape), part, Watched(_sampler(name), self.device))
 
     def _chunks(self, first: int, num_batches: int) -> Iterator[tuple[int, int]]:
         forms = self.generator.num_forms
@@ -113,7 +115,8 @@ class Campaign:
         if size:
             cases = self.generator.cases(number, size)
             return self.shown((case.to_json(), Check(case)) for case in cases)
-        return self.shown(islice(corners(), number, None, CORNER_PARTS))
+        share = -(-sum(1 for _ in corners()) // CORNER_PARTS)
+        return self.shown(islice(corners(), number * share, (number + 1) * share))
 
     def shown(self, checks: Iterator[tuple[str, Callable[[Watched], object]]]) -> Found:
         """Run named checks while time lasts."""

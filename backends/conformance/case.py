@@ -162,12 +162,13 @@ class Generator:
         rng = np.random.default_rng((chunk, 1))
         for place in range(num_batches):
             if self.num_forms:
-                yield _batch_of(self.shaped(chunk % self.num_forms, place % NUM_SHAPES), rng)
+                yield _batch_of(self.shaped(chunk, place % NUM_SHAPES), rng)
             else:
                 yield _batch_of(_shaped(self.form(int(rng.integers(2**32))), rng), rng)
 
-    def shaped(self, number: int, shape: int) -> Case:
-        """What all batches of one form and shape have in common."""
+    def shaped(self, chunk: int, shape: int) -> Case:
+        """What all batches of one shape have in common, in all chunks of one form."""
+        number = chunk % self.num_forms
         form = evolve(self.form(number), shape=number * NUM_SHAPES + shape)
         return _shaped(form, form.shaping(np.random.default_rng(), 0))
 
