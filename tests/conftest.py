@@ -1,4 +1,4 @@
-"""What all tests agree on."""
+"""Settings of all tests."""
 
 import pytest
 import torch
@@ -15,6 +15,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """A policy, a page, a bug: what has a name goes by it."""
+    """Use a parameter's name, such as a policy's, a page's or a bug's."""
     name = getattr(val, "name", None)
     return name if isinstance(name, str) else None

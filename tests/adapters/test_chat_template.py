@@ -42,7 +42,7 @@ FAMILIES = {
     path.stem: path.read_text(encoding="utf-8")
     for path in sorted((Path(__file__).parent / "templates").glob("*.jinja"))
 }
-"""Of our own: each has every construct of the published template of its family."""
+"""Our own templates: each has every construct of its family's published template."""
 SYSTEM: dict[str, Any] = {"role": "system", "content": " Be <b>kind</b> & 'brief'.\n"}
 ASK, NEXT = ({"role": "user", "content": text} for text in ("Où\nest-il? ", "<r>no</r>"))
 CALL: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Where a model's files are found, and what is refused of them."""
+"""Finding a model's files, and errors about bad ones."""
 
 import json
 import pickle
@@ -107,7 +107,7 @@ def test_damaged_files(checkpoint: Path, damage: slice | bytes) -> None:
 
 
 def test_any_flipped_header_byte_is_survived(checkpoint: Path) -> None:
-    """Whatever a damaged header says, it ends in our error or in a model."""
+    """A damaged header ends in our error or in a model."""
     file = checkpoint / "model.safetensors"
     whole = file.read_bytes()
     for place in range(0, 600, 23):

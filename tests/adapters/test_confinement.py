@@ -52,7 +52,7 @@ def test_memory_of_jobs_is_bounded(child: Confinement) -> None:
     for _ in range(4):
         assert rendered(child, DOUBLING) == "MemoryError"
     peak = int((process / "status").read_text().partition("VmPeak:")[2].split()[0]) * 1024
-    # What the allocator keeps for the next job.
+    # Memory that the allocator keeps for the next job.
     assert peak <= before + MEMORY + 64 * MEGABYTE
 
 
@@ -61,7 +61,7 @@ def test_time_of_a_job_is_bounded(child: Confinement) -> None:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert child.run("render", FOREVER, {})["error"] == "more time than it may take"
     now = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # The child's start and the other job take less than as much again.
+    # The child's start and the other job take less than the same time again.
     assert now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime < 2 * SECONDS
     assert rendered(child, "{{ 1 }}") == "1"
 

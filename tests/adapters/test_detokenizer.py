@@ -1,4 +1,4 @@
-"""Streamed text adds up to the decode of the whole and is never taken back, whatever ids come."""
+"""For any ids, streamed text equals decoding all at once, and is never taken back."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ REPLACE = decoders.Replace("▁", " ")
 
 
 def backend_of(tokens: Sequence[str], decoder: Decoder | None) -> Backend:
-    """Tokens by their numbers, and behind them two special ones and an added one."""
+    """A tokenizer of numbered tokens, followed by two special ones and an added one."""
     backend = Backend(models.WordLevel({token: i for i, token in enumerate(tokens)}, tokens[0]))
     if decoder is not None:
         backend.decoder = decoder
@@ -31,7 +31,7 @@ def backend_of(tokens: Sequence[str], decoder: Decoder | None) -> Backend:
 
 
 def id_of(backend: Backend, token: str) -> int:
-    """Beyond every id if there is no such token."""
+    """The token's id; beyond all ids if there is no such token."""
     token_id = backend.token_to_id(token)
     return 10**6 if token_id is None else token_id
 
@@ -161,7 +161,7 @@ def test_text_that_cannot_be_decoded_is_a_replacement_character() -> None:
 
 
 def test_an_added_token_that_cannot_be_decoded_alone_stops_no_stream() -> None:
-    # The library panics where it strips the end of a token without text, as Metaspace leaves "▁".
+    # The library panics when it strips the end of a token without text, such as Metaspace's "▁".
     strip = decoders.Strip(" ", 0, 1)
     backend = backend_of(["a", "b"], sequence(decoders.Metaspace(), strip))
     backend.add_tokens([AddedToken("▁", special=False)])

@@ -44,7 +44,7 @@ def target(save: Callable[..., Any]) -> Target:
 
 @frozen
 class Case:
-    """A head, where it looks, and the switches that another reading would set otherwise."""
+    """A head, its taps, and the switches that a wrong reading would invert."""
 
     files: HeadFiles
     taps: Sequence[int] = (2, 3, 4)
@@ -95,7 +95,7 @@ def test_logits_are_those_of_plain_arithmetic(
     hidden = [hidden_states(target.reference, text, case.taps) for text in texts]
 
     assert distance(wanted.draft_logits, drafts, texts, hidden) <= 1e-5
-    # What a head hands on does not concern first drafts.
+    # The features that a head passes on do not affect first drafts.
     for switch in case.switches if num_spec_tokens > 1 else ():
         assert distance(wanted.wrong(switch).draft_logits, drafts, texts, hidden) > 1e-2, switch
     below = [max(tap - 1, 0) for tap in case.taps]
@@ -112,7 +112,7 @@ def arithmetic_of(target: Target, files: HeadFiles) -> Arithmetic:
 
 
 def hidden_states(reference: Any, text: Sequence[int], taps: Sequence[int]) -> list[Tensor]:
-    """As the library shows them: the last is behind the final norm."""
+    """The library's hidden states; the last one is after the final norm."""
     with torch.inference_mode():
         states = reference(torch.tensor([text]), output_hidden_states=True).hidden_states
     return [states[tap][0] for tap in taps]
@@ -166,7 +166,7 @@ def test_an_engine_gives_requests_what_they_get_alone(
         for seed in range(6)
     ]
     engine = engine_with(evolve(decoding, new_runner=runner), num_slots=2)
-    # The same but for rounding: batches are other matrix products.
+    # Equal up to rounding: batches use different matrix products.
     assert [r.token_ids for r in engine.generate(requests)] == [
         decoding.generate([request])[0].token_ids for request in requests
     ]

@@ -1,4 +1,4 @@
-"""The kernels for few tokens: they say what torch's operations say, and are cut to fit a GPU."""
+"""The kernels for few tokens: they agree with torch's operations, and fit a GPU."""
 
 import json
 from itertools import product
@@ -128,7 +128,7 @@ GPUS = [H200, A100, SMALL, OTHER, evolve(H200, num_processors=5), evolve(H200, n
 WIDE = (4096, 14336)
 ALL = [(6144, 4096), (4096, 4096), (28672, 4096), WIDE, (128256, 4096)]
 ALL += [(3072, 2048), (2048, 2048), (16384, 2048), (2048, 8192), (128256, 2048)]
-"""Of Llama 3 8B's and Llama 3.2 1B's layers and heads."""
+"""The products of Llama 3 8B's and Llama 3.2 1B's layers and heads."""
 
 
 def weight(rows: int, size: int) -> Tensor:

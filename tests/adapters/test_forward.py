@@ -1,4 +1,4 @@
-"""The forward: which one is chosen, and what it says beside transformers."""
+"""The forward: which one is chosen, and that it agrees with transformers."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -134,7 +134,7 @@ def chunks(lengths: list[int]) -> Iterator[tuple[int, int]]:
 def feed(
     model: TransformerModel, token_ids: Tensor, lengths: list[int], slot_ids: Tensor | None
 ) -> Tensor:
-    """Logits of all tokens in chunks of these lengths, each behind a longer, rejected draft."""
+    """Logits of all tokens in chunks of these lengths, each after a longer, rejected draft."""
     cache = model.new_cache(4, NUM_TOKENS)
     parts = []
     for start, stop in chunks(lengths):
@@ -188,7 +188,7 @@ def test_taps_are_the_hidden_states_of_the_reference(save: Callable[..., Any], n
     got = model.forward(
         TOKEN_IDS, positions, model.new_cache(3, NUM_TOKENS), last_only=True, taps=taps
     )
-    # The reference's last one is behind the final norm.
+    # The reference's last one is after the final norm.
     hidden = dict(zip(taps, got.hidden, strict=True))
     hidden[3] = model.decoder.norm(hidden[3])
     for tap, states in hidden.items():

@@ -1,4 +1,4 @@
-"""A grammar's masks of a step are those that single tokens would get, and it stays where it is."""
+"""A grammar's masks of a step equal those of single tokens, and do not change its state."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def test_a_draft_is_followed_and_rolled_back(grammars: Grammars) -> None:
         assert torch.equal(together[row], filled(one_by_one)[0])
         assert together[row, token_id]
         one_by_one.accept(token_id)
-    # What follows the end is nobody's business.
+    # Masks after the end do not matter.
     assert together[-1].all()
     assert torch.equal(filled(masks, *draft), together)
     masks.accept(draft[0])

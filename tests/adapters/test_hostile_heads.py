@@ -1,4 +1,4 @@
-"""Directories that hold no draft head, or one of another target: refused in one line."""
+"""Directories without a draft head, or with another target's, are an error of one line."""
 
 import random
 import warnings
@@ -83,7 +83,7 @@ def test_a_head_that_does_not_fit_is_refused_in_one_line(
 
 
 class Code:
-    """What a pickle must not bring to life."""
+    """Code that a pickle must not run."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return print, ("run",)

@@ -1,4 +1,4 @@
-"""The own decoder: slots, lengths and its cache."""
+"""This project's decoder: slots, lengths and its cache."""
 
 from pathlib import Path
 from typing import Any

@@ -56,7 +56,7 @@ def test_taps_in_chunks_are_what_the_library_shows(family: Family) -> None:
     model, cache, slots = family.model, family.model.new_cache(3, 24), torch.tensor([2, 0])
     parts = [
         model.forward(token_ids[:, :16], places(0, 16), cache, slots, taps=(0, 2, 4)),
-        # Rejected, and written over.
+        # Rejected, and overwritten.
         model.forward(token_ids[:, :8] * 0, places(16, 24), cache, slots),
         model.forward(token_ids[:, 16:], places(16, 24), cache, slots, taps=(0, 2, 4)),
     ]
@@ -122,7 +122,7 @@ def test_it_refuses_what_it_cannot_serve(llama: Path, save: Callable[..., Any]) 
         load(llama, max_model_len=129)
     with pytest.raises(CheckpointError, match="layer_types: expected full_attention or sliding"):
         load(save(MambaConfig(**SMALL, num_hidden_layers=1, state_size=4)).directory)
-    # What it remembers is a state, which takes no mask and cannot be rolled back.
+    # Its memory is a state, which takes no mask and cannot be rolled back.
     with pytest.raises(
         CheckpointError, match="expected layers that keep keys and values, got none"
     ):

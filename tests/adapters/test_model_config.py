@@ -1,4 +1,4 @@
-"""What config.json says gives the logits that transformers computes, or is refused by name."""
+"""A config.json gives the same logits as in transformers, or an error that names the field."""
 
 import json
 from collections.abc import Callable
@@ -195,7 +195,7 @@ VALUES: dict[str, list[Any]] = {
 }
 NUM_TOKENS = 40
 NUM_SERVED = (18, 21, 16, 23, 17, 15, 14, 21)
-"""Of each thirty: to refuse one more is a mistake, too."""
+"""How many of each thirty configs are served: refusing one more is a mistake, too."""
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -207,7 +207,7 @@ def test_any_config_gives_the_reference_s_logits_or_is_refused(
 
 
 def agrees(seed: int, directory: Path) -> bool:
-    """Whether there were logits to compare, which are the same."""
+    """Compare logits, which must be equal; returns whether there were any."""
     random = Random(seed)  # noqa: S311, no secret
     kind = random.choice(list(NAMES))
     names = random.sample(list(VALUES), random.randint(1, 4))
@@ -220,7 +220,7 @@ def agrees(seed: int, directory: Path) -> bool:
         # Weights so large that positions matter to the logits.
         reference: Any = random_model(AutoConfig.from_pretrained(directory), scale=2.0)
     except Exception:  # noqa: BLE001, whatever it raises
-        # There is nothing to compare with, but an error of ours is still one that names the field.
+        # There are no logits to compare, but our error must still name the field.
         with suppress(AcceptorError):
             ModelConfig.read(directory / "config.json")
         return False

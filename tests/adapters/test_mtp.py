@@ -43,11 +43,11 @@ class Glm:
 
     @property
     def body(self) -> Any:
-        """Of the deeper model."""
+        """The deeper model's body."""
         return self.deeper.model
 
     def hidden(self, text: Sequence[int]) -> Tensor:
-        """What the target's LM head is given, [num_tokens, hidden_size]."""
+        """The input of the target's LM head, [num_tokens, hidden_size]."""
         with torch.inference_mode():
             states = self.deeper(torch.tensor([text]), output_hidden_states=True).hidden_states
             normalised: Tensor = self.body.norm(states[NUM_LAYERS][0])
@@ -188,7 +188,7 @@ def test_first_drafts_are_those_of_the_librarys_own_generation(
     glm: Glm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It drafts one token a step with this layer; both emit the target's greedy text."""
-    # It looks for the layer where the published model has it.
+    # The library expects the layer at the published model's index.
     layer = [rf"model\.layers\.{NUM_LAYERS}.*"]
     monkeypatch.setattr(Glm4MoeLiteForCausalLM, "_keys_to_ignore_on_load_unexpected", layer)
     reference = Glm4MoeLiteForCausalLM.from_pretrained(glm.directory, dtype=torch.float32)

@@ -46,7 +46,7 @@ def directory(backend: Backend, tmp_path: Path) -> Path:
 
 
 def assert_same(directory: Path) -> None:
-    """Same ids and texts as transformers."""
+    """Assert the same ids and texts as in transformers."""
     ours, theirs = Tokenizer.load(directory), AutoTokenizer.from_pretrained(directory)
     for text in TEXTS:
         for special in (True, False):

@@ -1,4 +1,4 @@
-"""Models of ten lines and what decodes with them, see kit.toy_pair; and the command line."""
+"""Decoders of models of ten lines, see kit.toy_pair; and the command line."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The audit passes right samplers, names the mistakes of wrong ones, and knows what it notices."""
+"""The audit passes correct samplers, names the mistakes of others, and knows its own power."""
 
 import re
 import sys

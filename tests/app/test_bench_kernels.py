@@ -1,4 +1,4 @@
-"""The benchmark of kernels, as far as a CPU can tell: inputs, statistics, tables, the command."""
+"""The benchmark of kernels, as far as a CPU can run it: inputs, statistics, tables, the command."""
 
 import json
 import math
@@ -38,7 +38,7 @@ def test_every_kind_of_rows_is_what_it_says() -> None:
     assert float(rows["ties"].std()) == pytest.approx(2, abs=0.05)
     assert (rows["sharp"].topk(2).values.diff() < -30).all()
     assert ((rows["lm"] > 12).sum(-1) < 20).all()
-    # Noise moves all ranks of a power law alike.
+    # Noise moves all ranks of a power law by the same factor.
     mean = rows["zipf"].sort(descending=True).values.mean(0)
     assert float(mean[99] - mean[9_999]) == pytest.approx(1.1 * math.log(100), abs=0.6)
     assert (rows["zipf"].argmax(-1) < 100).sum() < 6

@@ -1,4 +1,4 @@
-"""What a benchmark serves: prompts, loads, and the pairs that others have measured."""
+"""The load of a benchmark: prompts, arrivals, and public pairs of models."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A benchmark through the engine: what it counts adds up, and is what its name says."""
+"""A benchmark through the engine: its counts add up, and mean what their names say."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""The pair inside the package is what page and record say; one like it is trained in miniature."""
+"""The bundled pair agrees with its page and record; a similar one is trained in miniature."""
 
 import json
 import random

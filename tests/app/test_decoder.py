@@ -1,4 +1,4 @@
-"""What a decoder emits: the tokens of plain decoding, and nothing behind a stop."""
+"""A decoder emits the tokens of plain decoding, and nothing after a stop."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -31,7 +31,7 @@ def policies(*values: Policy) -> pytest.MarkDecorator:
 def test_speculative_equals_plain_token_for_token(
     pair: Pair, policy: Policy, batch: list[GenerationRequest], num_spec_tokens: int
 ) -> None:
-    """Under strict policies whatever was asked, under others what is greedy."""
+    """Under strict policies for all parameters, under others for greedy ones."""
     if policy not in STRICT:
         batch = [evolve(one, params=evolve(one.params, temperature=0.0)) for one in batch]
     plain = pair.decoder(policy, 0, eos_token_ids=[0]).generate(batch)
@@ -138,7 +138,7 @@ class Syllables:
 
 @frozen(eq=False)
 class HalfCharacters:
-    """Text comes in twos; what is left alone comes at the end, marked."""
+    """Text comes in pairs of tokens; a single one left comes at the end, marked."""
 
     waiting: list[int] = field(factory=list)
 

@@ -1,4 +1,4 @@
-"""Where drafts come from: without a second model, by a config, and from other vocabularies."""
+"""Drafters: without a second model, from a config, and with other vocabularies."""
 
 import json
 import shutil
@@ -183,7 +183,7 @@ def test_an_engine_decodes_with_another_vocabulary(
 
 
 def test_a_draft_model_reads_its_own_ids_and_drafts_the_targets(pair: Pair) -> None:
-    """A draft model that is the target with its tokens renumbered drafts what the target says."""
+    """If the draft model is the target with renumbered tokens, it drafts the target's tokens."""
     order = torch.randperm(VOCAB_SIZE, generator=torch.Generator().manual_seed(3))
     ids = dict(enumerate(order.tolist()))
     renumbered = Renumbered(table=pair.target.table, order=order)
@@ -198,7 +198,7 @@ def test_a_draft_model_reads_its_own_ids_and_drafts_the_targets(pair: Pair) -> N
 
 @frozen(eq=False, kw_only=True)
 class Renumbered(TableModel):
-    """The same model, whose id i is the token that another calls order[i]."""
+    """A model whose id i is another model's id order[i]."""
 
     order: Tensor
 

@@ -1,4 +1,4 @@
-"""What callers of an engine hand in and hear: unfit requests, listeners, streams."""
+"""An engine's callers: invalid requests, listeners, streams."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""An engine that nobody needs goes at once, and never in the middle of another one's capture."""
+"""An unused engine is freed at once, and never during another one's capture."""
 
 import asyncio
 import gc
@@ -34,7 +34,7 @@ def no_collector() -> Iterator[None]:
 
 
 def test_an_engine_goes_with_its_last_reference(pair: Pair) -> None:
-    """Not when garbage is collected, which may be while another engine captures."""
+    """It is not left to the garbage collector, which may run while another engine captures."""
     recorded: list[Action] = []
 
     def record(action: Action) -> Action:
@@ -59,7 +59,7 @@ def test_an_engine_goes_with_its_last_reference(pair: Pair) -> None:
 
 @define(eq=False)
 class Graphs:
-    """Stands in for CUDA: a graph that is destroyed breaks off the capture under way."""
+    """Replaces CUDA: destroying a graph aborts a running capture."""
 
     capturing: bool = False
     broken: bool = False
@@ -107,7 +107,7 @@ def test_no_garbage_is_collected_during_a_capture(graphs: Graphs) -> None:
         dropped: list[Any] = [graphs.new()]
         dropped.append(dropped)
         del dropped
-        # Many more than the collector waits for.
+        # Many more objects than the collector waits for.
         assert len([[] for _ in range(100_000)]) == 100_000
 
     replay = cuda_recorder()(action)
@@ -117,7 +117,7 @@ def test_no_garbage_is_collected_during_a_capture(graphs: Graphs) -> None:
 
 
 def test_a_capture_that_breaks_off_leaves_the_next_one_whole(graphs: Graphs) -> None:
-    """It tells its own error, not the one of ending it, and ends with a capture that is whole."""
+    """It raises its own error, not the one of ending it, and the next capture succeeds."""
     record, attempts = cuda_recorder(), count()
 
     def fails_when_captured() -> None:
@@ -133,7 +133,7 @@ def test_a_capture_that_breaks_off_leaves_the_next_one_whole(graphs: Graphs) -> 
 
 
 def test_a_full_device_tells_what_was_asked(graphs: Graphs) -> None:
-    """Not that there was no memory to end the capture with."""
+    """It does not report the lack of memory for ending the capture."""
     attempts = count()
 
     def asks_too_much() -> None:

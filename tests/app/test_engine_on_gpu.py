@@ -1,4 +1,4 @@
-"""The engine on a CUDA device: a graph does what its operations do one by one, and nobody waits."""
+"""The engine on a CUDA device: a graph does the same as its operations, and nothing waits."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -48,7 +48,7 @@ def unchanged(decoder: Decoder, folder: Path) -> Decoder:  # noqa: ARG001, see `
 
 
 def with_own_ids(decoder: Decoder, folder: Path) -> Decoder:  # noqa: ARG001
-    """Its draft model numbers tokens from behind, and shares all but one in eight."""
+    """Its draft model numbers tokens in reverse, and shares all but one in eight."""
     size = decoder.target.vocab_size
     ids = {size - 1 - token_id: token_id for token_id in range(size) if token_id % 8}
     vocabulary = DraftVocabulary.of(ids, size, device=decoder.target.device)
@@ -80,7 +80,7 @@ def library_decoder(
     families = pytest.importorskip("kit.small_families", reason="needs transformers")
     fields = families.FAMILIES[family].to_dict()
     fields |= {name: SMALL[name] for name in ("vocab_size", "hidden_size")}
-    # Any that this project's decoder does not have.
+    # Any architecture that this project's decoder lacks.
     fields["architectures"] = [family]
     file = folder / f"{family}.json"
     file.write_text(json.dumps(fields | {"num_nextn_predict_layers": 1}), encoding="utf-8")
@@ -118,13 +118,13 @@ def test_a_graph_of_a_network_of_transformers_with_a_head(
 def assert_as_uncaptured(
     decoder: Decoder, new_masks: Sequence[NewTokenMasks | None] = (None,) * 4
 ) -> None:
-    # As many as a graph has rows, so that both multiply matrices of the same shapes.
+    # As many requests as a graph has rows, so that both multiply matrices of the same shapes.
     asked = zip(requests_of(4, max_tokens=12), new_masks, strict=True)
     requests = [evolve(request, new_masks=masks) for request, masks in asked]
     captured = decoder.generate(requests)
     eager = evolve(decoder, new_runner=EagerRunner).generate(requests)
     assert [r.finish_reason for r in captured] == [FinishReason.LENGTH] * 4
-    # Until the first of them ends they are the same batch, and behind it the shapes differ.
+    # Until the first of them ends they are the same batch; after that the shapes differ.
     assert [r.token_ids[:9] for r in captured] == [r.token_ids[:9] for r in eager]
 
 
@@ -148,7 +148,7 @@ def test_experts_that_wait_for_the_device_are_not_captured(tmp_path: Path) -> No
 @every_fused_backend
 def test_masked_steps_are_graphs_too(tmp_path: Path, backend: str) -> None:
     decoder = decoder_of(tmp_path, torch.bfloat16, Probabilistic(), backend)
-    # Each token of the first two is held to its mask by `ByLast.accept`.
+    # `ByLast.accept` checks each token of the first two against its mask.
     assert_as_uncaptured(decoder, (BY_LAST, BY_LAST, None, None))
 
 
@@ -200,7 +200,7 @@ def test_a_captured_step_waits_for_its_tokens_and_for_nothing_else(
     for seed in range(4):
         params = SamplingParams(seed=seed, repetition_penalty=repetition_penalty)
         engine.add_request([seed + 1] * 3, params, max_tokens=100, new_masks=new_masks)
-    # What is to be compiled and captured is by then.
+    # By then all is compiled and captured.
     for _ in range(4):
         engine.step()
     with counted_waits(monkeypatch) as waits:

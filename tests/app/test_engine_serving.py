@@ -1,4 +1,4 @@
-"""The engine: requests that come and go get what they would get alone, each ending once."""
+"""The engine: requests that come and go get their results as if alone, and each ends once."""
 
 import gc
 import logging
@@ -72,7 +72,7 @@ def decoder_of(pair: Pair, policy: Policy, drafter: str) -> Decoder:
 def serve(
     engine: Engine, arrivals: list[tuple[GenerationRequest, int]]
 ) -> dict[int, GenerationResult]:
-    """Each request comes before the step of its number; results by place in the list."""
+    """Serve requests, each added before the step of its number; results by place in the list."""
     places: dict[int, int] = {}
     results: dict[int, GenerationResult] = {}
     step = 0

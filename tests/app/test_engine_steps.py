@@ -1,4 +1,4 @@
-"""Steps: what one leaves for the next, what it works in and on, and those that begin early."""
+"""Steps: what one leaves for the next, their workspace and device, and steps that begin early."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ CPU = torch.device("cpu")
 def test_a_step_begins_before_the_one_before_it_is_read(
     pair: Pair, num_spec_tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of two requests ends with a stop token; what it got behind that is dropped."""
+    """One of two requests ends with a stop token; its tokens after that are dropped."""
     log: list[str] = []
 
     def record_with_log(action: Action) -> Action:
@@ -112,7 +112,7 @@ def test_a_workspace_grows_and_keeps_those_that_graphs_may_have_been_captured_wi
 
 @define(eq=False)
 class Fragile:
-    """Counts in its workspace, and is interrupted once before it has put things right."""
+    """Counts in its workspace, and is interrupted once before it has reset that."""
 
     sampler: Sampler
     calls_left: int

@@ -69,11 +69,11 @@ def test_bad_logits_end_a_request_where_they_are_needed(
         assert decoder.generate([request]) == [result]
         if result.finish_reason is FinishReason.ERROR:
             assert result.status is Status[f"{side.upper()}_LOGITS_INVALID"]
-            # It ends exactly where a model fails: not at a draft that was rejected before.
+            # It ends exactly where a model fails, not at an earlier, rejected draft.
             assert context_of(*request.prompt_token_ids, *result.token_ids) in rows
         else:
             assert (result.status, result.finish_reason) == (Status.OK, whole.finish_reason)
-        # Block judges a place by those behind it, so a shorter draft may have other ends.
+        # Block judges a place by later ones, so a shorter draft may end elsewhere.
         if policy != Block():
             assert result.token_ids == whole.token_ids[: len(result.token_ids)]
             assert side == "draft" or result.status or result == whole
@@ -99,7 +99,7 @@ FULL = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capaci
 
 @define(eq=False)
 class Allocator:
-    """Stands in for a device's: full at these calls, counted from one."""
+    """Replaces a device's allocator: full at these calls, counted from one."""
 
     full_at: Sequence[int]
     num_calls: int = field(default=0, init=False)
@@ -232,7 +232,7 @@ def test_the_workspace_of_the_largest_step_is_planned(backend: str) -> None:
     plan, vocab_size = MemoryPlan.of(decoder, 8, 64), decoder.target.vocab_size
     # The reference needs none.
     assert (plan.step > 8 * 5 * vocab_size * 4) == (backend == "triton")
-    # What cannot be allocated can be planned.
+    # Memory that cannot be allocated can still be planned.
     assert MemoryPlan.of(decoder, 20_000, None).total > 2**35
 
 

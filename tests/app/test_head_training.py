@@ -1,4 +1,4 @@
-"""A head in training: it learns as it drafts, for any target, and goes on from where it was."""
+"""Training a head: it learns as it drafts, for any target, and continues from a saved state."""
 
 from functools import partial
 from pathlib import Path

@@ -52,7 +52,7 @@ def prompts() -> list[list[int]]:
 
 
 def make_pair(family: str) -> Pair:
-    """The draft is the target with an LM head that is a little off."""
+    """A target, and a draft that is the target with a slightly different LM head."""
     target = random_model(FAMILIES[family])
     draft = deepcopy(target)
     head = draft.get_output_embeddings()
@@ -114,7 +114,7 @@ def test_every_policy_serves(pair: Pair, name: str) -> None:
 
 
 class Hashed(LogitsProcessor):  # type: ignore[misc]  # transformers is not typed
-    """Bans half of the vocabulary by all ids before and the number of the row."""
+    """Bans half of the vocabulary, depending on all previous ids and the row's number."""
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         assert scores.shape == (len(LENGTHS), VOCAB_SIZE)
@@ -165,7 +165,7 @@ def test_drafts_change_no_sampled_token_under_processors(pair: Pair) -> None:
     settings: dict[str, Any] = {"temperature": 0.9, "top_k": 30, "top_p": 0.9, "min_p": 0.02}
     settings |= {"do_sample": True, "max_new_tokens": 6, "logits_processor": [Hashed()]}
     plain = pair.generate(Speculation(num_spec_tokens=0, seed=4), **settings)
-    # Scores are computed elsewhere, and change no token either.
+    # Scores are computed separately, and change no token either.
     settings |= {"return_dict_in_generate": True, "output_scores": True}
     output = pair.generate(Speculation(draft=pair.draft, seed=4), **settings)
     assert torch.equal(output.sequences, plain)
@@ -173,7 +173,7 @@ def test_drafts_change_no_sampled_token_under_processors(pair: Pair) -> None:
 
 
 class LastIsOf(StoppingCriteria):  # type: ignore[misc]
-    """Ends row r at a token that leaves r, divided by 9."""
+    """Ends row r at a token whose remainder by 9 is r."""
 
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
         assert scores is None or len(scores) == input_ids.shape[1] - WIDTH

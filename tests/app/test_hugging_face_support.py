@@ -1,4 +1,4 @@
-"""What `generate` of transformers may be asked for: the table of fields, refusals, and recipes."""
+"""Which calls of transformers' `generate` are supported: fields, refusals, and recipes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What measures for the documentation, in miniature: it runs."""
+"""The programs that measure for the documentation run, in miniature."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""From a prompt to a request, and how many threads decode it."""
+"""Turning a prompt into a request, and the number of threads that decode it."""
 
 import shutil
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ HARMONY = "<|channel|>analysis<|message|>Sum<|end|><|start|>assistant<|channel|>
 
 
 def test_channels_are_shown_as_they_come(tmp_path: Path) -> None:
-    """As gpt-oss writes them; what ends the text is no part of it."""
+    """In gpt-oss's format; the token that ends the text is not a part of it."""
     marks = ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>"]
     words = ["analysis", "Sum", "assistant", "final", "4"]
     vocabulary = {word: token_id for token_id, word in enumerate([*words, *marks])}

@@ -1,4 +1,4 @@
-"""Tuning: what its model makes of measurements, and the command."""
+"""Tuning: its model of measurements, and the command."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -82,7 +82,7 @@ def model(conditional: float, known: StepCosts, output_len: int, prefill: float 
 
 
 def test_costs_go_on_beyond_the_sizes_that_were_measured() -> None:
-    """So throughput does not grow without end with requests that nobody has measured."""
+    """So throughput does not grow without limit beyond the measured numbers of requests."""
     known = costs(draft=2.0, target=10.0, per_request=1.0)
     assert known.seconds(9, 0) == pytest.approx(19)
     assert known.seconds(1000, 3) == pytest.approx(1016)
@@ -145,7 +145,7 @@ def measured(
 def test_the_time_of_prompts_is_that_of_entering_them(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each look at the clock is a second later, and prompts are entered between two looks."""
+    """Each reading of the clock is a second later, and prompts are entered between two readings."""
     ticks = count()
     monkeypatch.setattr(Plan, "clock", lambda _: next(ticks))
     plan = Plan(lengths=(1,), concurrencies=(1,), num_steps=8)
@@ -158,7 +158,7 @@ def test_the_time_of_prompts_is_that_of_entering_them(
 def test_steps_that_are_captured_are_timed_whole_and_as_they_are_served(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the device may begin a step before the host has read the last one, it does."""
+    """The device begins a step before the host has read the last one, where it may."""
     is_ahead: list[bool] = []
     begin = GraphRunner.begin
 
@@ -257,7 +257,7 @@ def test_a_benchmark_adapts_k_by_what_was_tuned(
 
 
 def test_a_set_rate_is_that_of_the_longest_drafts(tune: Acceptor, tmp_path: Path) -> None:
-    """Random weights can so be tuned; shorter drafts are accepted at the same chances."""
+    """So random weights can be tuned; shorter drafts are accepted with the same chances."""
     file = tmp_path / "tuned.json"
     rate = ("--synthetic-acceptance-rate", 0.7, "--output-len", 60, "--num-spec-tokens", "1,3")
     assert (

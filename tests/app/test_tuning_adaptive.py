@@ -62,7 +62,7 @@ RUNNERS = pytest.mark.parametrize(
 
 @frozen(eq=False)
 class Watched(Runner):
-    """A runner that notes the draft lengths of each step."""
+    """A runner that records the draft lengths of each step."""
 
     runner: Runner
     lengths: list[Sequence[int]] = field(factory=list)
@@ -109,7 +109,7 @@ def test_each_request_of_a_batch_has_its_own_length(
 @pytest.mark.parametrize(
     ("token", "draft_limits", "expected"),
     [
-        # What nobody pays for is taken along as far as there is room.
+        # Draft tokens that cost nothing are taken as far as there is room.
         (0.0, (6, 6), [6, 6]),
         (0.0, (4, 2), [4, 2]),
         (0.1, (6, 6), [6, 0]),

@@ -1,4 +1,4 @@
-"""The vLLM plug-in; vLLM is imported in a process of its own, with stand-ins for what it lacks."""
+"""The vLLM plug-in; a separate process imports vLLM, with stubs for what it lacks."""
 
 import os
 import subprocess

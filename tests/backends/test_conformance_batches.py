@@ -1,4 +1,4 @@
-"""The conformance kit's random batches have everything that a backend can get wrong."""
+"""The conformance kit's random batches include everything that a backend can get wrong."""
 
 import math
 from collections import Counter, defaultdict
@@ -32,7 +32,7 @@ def generated() -> tuple[Inputs, ...]:
 
 
 def bad_values(rows: Tensor) -> dict[str, bool]:
-    """What is among some rows."""
+    """Which bad values some rows hold."""
     highest = rows.amax(dim=-1, keepdim=True) if rows.numel() else rows
     alone = ((rows == highest) & highest.isfinite()).sum(dim=-1) <= 1
     return {
@@ -99,7 +99,7 @@ def test_batches_have_everything() -> None:
 
 
 def traits(params: SamplingParams) -> Iterator[str]:
-    """What one request asks for."""
+    """The traits of one request."""
     asked = {
         "greedy": params.is_greedy,
         "temperature": params.temperature not in (0, 1),

@@ -1,4 +1,4 @@
-"""Calls under watch: what is lost on the way to a device, what they write, and two side by side."""
+"""Watched calls: moving values to a device, writes that are found, and two backends compared."""
 
 from collections.abc import Callable
 from typing import Any
@@ -41,7 +41,7 @@ def test_everything_but_tensors_stays() -> None:
 
 
 class Backend(Sampler):
-    """Answers nothing of worth; does something to its inputs."""
+    """Returns meaningless answers, and does something to its inputs."""
 
     def __init__(self, change: Callable[[VerifyBatch], object] = lambda _: None) -> None:
         self.change = change
@@ -147,7 +147,7 @@ class Broken(ReferenceSampler):
 
 
 class DraftsOtherwise(ReferenceSampler):
-    """Draws the draft's last token, whatever the logits say; what it verifies is right."""
+    """Draws the draft's last token, whatever the logits say, but verifies correctly."""
 
     def sample(self, batch: SampleBatch, params: SamplingTensors, **memory: Any) -> SampleOutput:
         output = super().sample(batch, params, **memory)

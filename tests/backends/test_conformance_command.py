@@ -35,7 +35,7 @@ from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import Policy, SamplingTensors, UnavailableError, VerifyBatch, VerifyOutput
 
 CPU = torch.device("cpu")
-# Behind chunk 0, so that the corners are left to other tests.
+# After chunk 0, so that the corners are left to other tests.
 OPTIONS = ["--batches", "6", "--max-vocab-size", "40", "--first-chunk", "1"]
 REFERENCE = ["--backend", "reference", *OPTIONS]
 STRICT_ONLY = ["--backend", "kit.only_strict:OnlyStrict", *OPTIONS]

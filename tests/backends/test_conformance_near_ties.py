@@ -1,4 +1,4 @@
-"""What rounding explains is excused and counted, of one backend and between two."""
+"""Differences that rounding explains are excused and counted, for one backend and between two."""
 
 import math
 
@@ -40,7 +40,7 @@ def logits_of_a_race(lead: float) -> Tensor:
 
 
 def draw_near_a_filter(top_p: float) -> tuple[SampleBatch, SamplingTensors]:
-    """Four tokens; a top-p of 0.6 keeps the third, and by a hair cuts the last one or keeps it."""
+    """Four tokens; a top-p of 0.6 keeps the third, and barely cuts or keeps the last one."""
     params = SamplingParams(
         seed=SEED, top_p=top_p, logprobs=4, logprobs_mode=LogprobsMode.PROCESSED
     )
@@ -50,7 +50,7 @@ def draw_near_a_filter(top_p: float) -> tuple[SampleBatch, SamplingTensors]:
 
 
 def batch_near_its_uniform(distance: float) -> VerifyBatch:
-    """A one-hot draft of token 0, whose log-probability lies so far above that of its uniform."""
+    """A one-hot draft of token 0, whose log-probability exceeds its uniform's log by this much."""
     log_p = math.log(uniforms(SEED, POSITION, 1)[0]) + distance
     row = torch.tensor([log_p, math.log1p(-math.exp(log_p))]).float()
     return VerifyBatch(
@@ -62,7 +62,7 @@ def batch_near_its_uniform(distance: float) -> VerifyBatch:
 
 
 def rejected(batch: VerifyBatch) -> VerifyOutput:
-    """What follows a rejection: all that is left is token 1."""
+    """The answer after a rejection: only token 1 is left."""
     right = REFERENCE.verify(batch, PARAMS, Probabilistic())
     return evolve(
         right, token_ids=torch.tensor([[1, -1]]), num_accepted=torch.zeros_like(right.num_accepted)
@@ -131,12 +131,12 @@ OF_ONE_WEIGHT = [1e-30, 2e-30, 2e-30]
 @pytest.mark.parametrize(
     ("logits", "order", "is_right"),
     [
-        # Only the order of tokens without weight is open.
+        # Only tokens of probability 0 may come in any order.
         (WITHOUT_WEIGHT, (0, 1, 3, 2), True),
         (WITHOUT_WEIGHT, (0, 1, 2, 4), True),
         (WITHOUT_WEIGHT, (0, 3, 2, 4), False),
         (WITHOUT_WEIGHT, (0, 3, 1, 2), False),
-        # Different logits of one weight may stand in their order or by id.
+        # Different logits of equal weight may be in the logits' order or by id.
         (OF_ONE_WEIGHT, (0, 1, 2), True),
         (OF_ONE_WEIGHT, (1, 2, 0), True),
         (OF_ONE_WEIGHT, (2, 1, 0), False),
@@ -202,7 +202,7 @@ def test_decisions_by_a_hair_may_fall_either_way() -> None:
     (difference,) = between(drew(0), drew(1))
     assert (difference.excused, difference.decision) == (True, "drawn token, token race")
     assert difference.margin == pytest.approx(3e-6, rel=0.5)
-    # What both turn is no difference between them.
+    # A decision that both change is not a difference between them.
     assert [*between(drew(1), drew(1))] == []
 
 

@@ -1,4 +1,4 @@
-"""The oracle stands by itself, agrees with the reference, and finds planted bugs."""
+"""The oracle is independent, agrees with the reference, and finds planted bugs."""
 
 import ast
 from collections.abc import Iterator

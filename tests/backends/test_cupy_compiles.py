@@ -14,7 +14,7 @@ MOST_KERNELS = 60
 
 
 def all_kernels() -> tuple[tuple[str, Variant], ...]:
-    """Every kernel in every form that a batch can ask for."""
+    """Every kernel in every variant that a batch can need."""
     unasked = {"closer": BFLOAT16, "greedy": MIXED}
     forms = {
         (name, form.of_kernel(name))

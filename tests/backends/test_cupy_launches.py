@@ -33,7 +33,7 @@ VARIANT = Variant(0)
 
 
 class Driver:
-    """What `Device.kernel` and `Kernel.launch` ask of CuPy's module."""
+    """The parts of CuPy's module that `Device.kernel` and `Kernel.launch` use."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -149,7 +149,7 @@ def test_what_is_loaded_by_sixteen_bytes_begins_at_such_a_multiple(filtered: boo
 
 
 class Interrupted:
-    """A kernel during whose launch somebody presses Ctrl-C."""
+    """A kernel whose launch is interrupted by Ctrl-C."""
 
     def launch(self, *_: object) -> None:
         raise KeyboardInterrupt

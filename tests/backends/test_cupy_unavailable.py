@@ -1,4 +1,4 @@
-"""What the CuPy backend says when it cannot compile or run, and what it says while it compiles."""
+"""The CuPy backend's errors when it cannot compile or run, and its log while it compiles."""
 
 import logging
 import sys

@@ -17,7 +17,7 @@ NUM_REQS = 10
 
 
 def captured(call: Callable[[], object]) -> torch.cuda.CUDAGraph:
-    """The call as a graph; it ran before, on the same stream."""
+    """Capture the call as a graph, after a run on the same stream."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

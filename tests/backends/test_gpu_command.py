@@ -1,4 +1,4 @@
-"""What `make gpu` runs and records, as far as a host without a GPU can tell."""
+"""`make gpu`: what it runs and records, as far as a host without a GPU can test it."""
 
 import itertools
 import json

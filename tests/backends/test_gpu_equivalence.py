@@ -1,4 +1,4 @@
-"""On a GPU all backends say the same of a request, whatever is around it, at real vocabularies."""
+"""On a GPU all backends give a request the same result in any batch, at real vocabularies."""
 
 import os
 import subprocess
@@ -132,7 +132,7 @@ NUM_REQS = 10
 
 
 def arranged(step: Verification, order: list[int], layout: Layout) -> Verification:
-    """These requests of a dense batch in another place; what belongs to nobody is NaN."""
+    """These requests of a dense batch in other places; unused memory is NaN."""
     batch, num_rows = step.batch, step.batch.max_spec_len + 1
     assert batch.draft_logits is not None
     requests = [

@@ -1,4 +1,4 @@
-"""The operators: what `torch.compile` is told about them is true, and it can work around them."""
+"""The operators: their description for `torch.compile` is true, and it compiles around them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -50,7 +50,7 @@ def params_on(device: str, **changes: Any) -> SamplingTensors:
 
 
 def tensors_of(batch: Any, names: Sequence[str]) -> dict[str, Any]:
-    """What operators take of a batch."""
+    """The operators' arguments from a batch."""
     counted = batch.token_counts
     return {name: getattr(counted, name, getattr(batch, name, None)) for name in names}
 

@@ -31,7 +31,7 @@ SOFTMAX_LIKE |= {"log_softmax", "logsumexp", "softmax"}
 
 
 def verified(policy: Policy, **params: Any) -> OperatorLog:
-    """What a verification of three requests calls."""
+    """The operators that a verification of three requests calls."""
     noise = torch.Generator().manual_seed(6)
     target, draft = (torch.randn(3, num, VOCAB_SIZE, generator=noise) for num in (4, 3))
     batch = dense(target, [[1, 2, 3]] * 3, draft_logits=draft)

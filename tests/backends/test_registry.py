@@ -1,4 +1,4 @@
-"""Backends by name, of other distributions, too, and samplers that check the values of calls."""
+"""Backends by name, including other distributions', and samplers that check values of calls."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,7 +74,7 @@ class FailingSampler:
 
 @pytest.fixture
 def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Backend]:
-    """What is known where another distribution offers backends."""
+    """The known backends when another distribution offers some."""
     info = tmp_path / "other_backend-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-backend\nVersion: 1.0\n")

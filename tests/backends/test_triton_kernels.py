@@ -1,4 +1,4 @@
-"""Triton's kernels compile for the GPUs that people have, and are right in the interpreter."""
+"""Triton's kernels compile for common GPUs, and are correct in the interpreter."""
 
 import ast
 from collections.abc import Iterator

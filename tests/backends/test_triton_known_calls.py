@@ -1,4 +1,4 @@
-"""Later calls of a kind launch what their first would launch, without asking Triton; others ask."""
+"""Later calls of a kind launch the first one's kernels without Triton; new kinds ask it."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 @define(eq=False)
 class Compiled:
-    """A kernel that Triton is said to have compiled; it keeps what it is run with."""
+    """A stub of a compiled kernel; it records its arguments."""
 
     runs: list[Any]
     function: str = "function"
@@ -62,7 +62,7 @@ class Device:
 
 
 def flat(value: Any) -> Iterator[Any]:
-    """What a kernel is given, one by one: addresses and numbers."""
+    """A kernel's arguments in a flat list: addresses and numbers."""
     if isinstance(value, tuple):
         for part in value:
             yield from flat(part)

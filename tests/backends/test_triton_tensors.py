@@ -1,4 +1,4 @@
-"""What a Triton call takes: tensors that kernels reach, side by side, and memory that fits."""
+"""A Triton call's tensors: reachable by kernels, on one device, with memory that fits."""
 
 import pytest
 import torch
@@ -78,7 +78,7 @@ def params(top_p: float) -> SamplingTensors:
 
 
 def counting() -> tuple[TritonSampler, list[object]]:
-    """A sampler that launches nothing, and what it would have launched."""
+    """A sampler that launches nothing, and the launches that it would make."""
     launched: list[object] = []
     return TritonSampler(lambda kernel, *_, **__: launched.append(kernel), overlap=False), launched
 

@@ -1,4 +1,4 @@
-"""The figures add up, whatever was verified in whatever order."""
+"""The figures add up for any drafts in any order."""
 
 from hypothesis import given
 from hypothesis import strategies as st

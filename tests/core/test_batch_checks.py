@@ -1,4 +1,4 @@
-"""A batch that cannot be right is refused by name, and no value is ever read to find out."""
+"""A batch that cannot be right raises an error that names the field, and no value is read."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Memory of calls is what a call would have allocated, and counts by slot are entered once each."""
+"""Given memory equals what a call would allocate, and counts by slot are entered once each."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Many integers are checked as each of them would be; errors are one family, and Python's own."""
+"""Many integers are checked like single ones; errors form one family, and are Python's own, too."""
 
 import math
 

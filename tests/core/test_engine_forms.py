@@ -1,4 +1,4 @@
-"""What engines keep in other forms: offsets, probabilities, flat drafts, masks, chosen logprobs."""
+"""Engines' own forms: offsets, probabilities, flat drafts, masks, chosen logprobs."""
 
 from typing import Any
 

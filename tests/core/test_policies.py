@@ -63,7 +63,7 @@ def test_policies_say_what_they_are() -> None:
 
 def test_a_policy_is_lossy_unless_it_says_otherwise() -> None:
     class Other(Policy):
-        """One of somebody else."""
+        """A policy of another project."""
 
     assert not Other.lossless
 

@@ -22,7 +22,7 @@ from acceptor.core.randomness import (
 )
 from kit.chi_square import assert_follows
 
-# As Random123 publishes them for philox4x32-10: counter, key, result.
+# Published by Random123 for philox4x32-10: counter, key, result.
 KNOWN_ANSWERS = """\
 00000000 00000000 00000000 00000000 00000000 00000000 6627e8d5 e169c58d bc57ac4c 9b00dbd8
 ffffffff ffffffff ffffffff ffffffff ffffffff ffffffff 408f276d 41c83b0e a20bc7c6 6d5451fd
@@ -36,7 +36,7 @@ words32 = st.one_of(
 
 
 def both(counter: tuple[int, ...], key: tuple[int, int]) -> tuple[list[int], list[int]]:
-    """By the core and by the oracle, which share no code."""
+    """The numbers of the core and of the oracle, which share no code."""
     ours = philox4x32(torch.tensor(counter), torch.tensor(key)).tolist()
     first, second, third, fourth = np.array(counter, dtype=np.uint64)
     theirs = philox((first, second, third, fourth), key[0] + (key[1] << 32))
@@ -156,6 +156,6 @@ def test_unaligned_shards_of_a_row_draw_what_the_whole_row_does(ends: tuple[int,
     rows[:100, 200:800] = -torch.inf
     shards = rows.tensor_split(ends, dim=1)
     assert torch.equal(race_of_shards(shards, words_of(300)), race(rows, words_of(300)))
-    # A block in two shards is one block: with only their own masses, halves would lose.
+    # A block in two shards is one block: with only their own masses, its halves would lose.
     other = race_of_shards(shards[::-1], words_of(300))
     assert not torch.equal(other, race(rows, words_of(300)))

@@ -35,7 +35,7 @@ REFUSED_OF_REQUESTS: list[tuple[str, Any]] = [
     *[("repetition_penalty", value) for value in (9e-7, 1.1e6)],
     *[(f"{kind}_penalty", value) for kind in ("presence", "frequency") for value in (-2e6, 2e6)],
     ("temperature", 1.1e6),
-    # float32 would make 0 of these, which means greedy or off.
+    # float32 would round these to 0, which means greedy or off.
     ("temperature", 1e-46),
     ("min_p", 1e-46),
     ("top_p", 1e-46),

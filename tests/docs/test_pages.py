@@ -1,4 +1,4 @@
-"""Pages stay small, their code runs, their links lead somewhere; they show names and settings."""
+"""Pages stay small, their code runs, their links work, and they show all names and settings."""
 
 import re
 import tomllib

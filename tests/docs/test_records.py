@@ -1,4 +1,4 @@
-"""The tables of the pages say what the records say, and the records reach the goals."""
+"""The pages' tables agree with the records, and the records reach the goals."""
 
 import json
 import re

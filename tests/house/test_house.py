@@ -1,4 +1,4 @@
-"""The plan of the house, the house itself and the wheel made of it agree."""
+"""The plan of the house, the house itself and its wheel agree."""
 
 import ast
 import re
@@ -76,7 +76,7 @@ def our_files() -> list[str]:
 
 
 def test_importing_a_room_brings_nothing_else() -> None:
-    """What files may import is a contract of import-linter's, in pyproject.toml."""
+    """Contracts of import-linter in pyproject.toml say what files may import."""
     rooms = ("torch", "acceptor.core", "acceptor.backends")
     shown = "".join(f"import {room}; print(*sys.modules)\n" for room in rooms)
     loaded = python(f"import sys\n{shown}").stdout.splitlines()

@@ -1,4 +1,4 @@
-"""The law of what the application decodes with each of its drafters, enumerated in float64."""
+"""The law of the application's output with each of its drafters, enumerated in float64."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -31,7 +31,7 @@ from lab.proof.exact import EXACT, Floats, conditional, largest, sequence_law
 PROMPT = (1, 0, 1)
 PAIR = Pair.make(seed=4, vocab_size=2)
 POLICIES = (Strict(coupled=True), Block())
-"""They mind most: the noise of the drafts, and all later positions of a draft."""
+"""The most sensitive policies: to the noise of drafts, and to later positions of a draft."""
 PARAMS = SamplingParams(seed=5, temperature=1.3, draft=Recipe(temperature=0.6))
 ARGMAX = evolve(PARAMS, draft=Recipe(temperature=0))
 PENALTIES = evolve(PARAMS, repetition_penalty=1.7, presence_penalty=0.3, frequency_penalty=0.2)

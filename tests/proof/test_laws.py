@@ -90,7 +90,7 @@ def test_a_lossy_policy_reports_what_it_does(pair: Pair) -> None:
     assert loss.enumerated > 1e-3
 
 
-# FLy accepts by what follows, so what it accepted tells of the tokens behind.
+# FLy accepts by what follows, so an accepted token reveals something about later ones.
 @pytest.mark.parametrize("drafter", ["draft model", "other recipe", "mapped"])
 @pytest.mark.parametrize("kind", [Typical, RelaxedTopN])
 def test_the_report_holds_behind_accepted_drafts(kind: type, drafter: str) -> None:
@@ -107,7 +107,7 @@ BEHIND_THE_FIRST_TOKEN = {
     "bonus token without filters",
     "penalties forget the draft",
 }
-"""A suite that looks at first tokens alone would pass them."""
+"""Bugs that a test of first tokens alone would miss."""
 
 
 @pytest.mark.parametrize("bug", OF_LAWS)

@@ -1,4 +1,4 @@
-"""Draws with the real noise follow the law, by chi-square tests that say what they would notice."""
+"""Draws with the real noise follow the law, by chi-square tests of known power."""
 
 from pathlib import Path
 
