@@ -15,6 +15,7 @@ from ..transformer import Attend as AttendLayer
 from ..transformer import Decoder, Linear, RMSNorm
 from .attend import MOST_TOKENS_OF_REQUEST, Attend
 from .products import embed_kernel
+from .tile import Product
 from .tiling import Gpu, most_tokens, scratch, tiling_of
 
 DIVISOR = 16
@@ -166,28 +167,26 @@ class FewTokens:
         """Launch a product; returns how many parts of squares it leaves, if it adds."""
         num_tokens, num_rows = out.shape
         tiling = tiling_of(num_tokens, linear.weight, self.gpu, add=add)
-        tiling.kernel[tiling.grid](
+        product = Product(
             x,
             x.stride(0),
             linear.weight,
-            x if linear.bias is None else linear.bias,
+            linear.bias,
             out,
             out.stride(0),
-            hidden.scaled,
+            hidden.scaled if add else None,
             norm.weight,
             hidden.squares,
-            hidden.num_parts,
             hidden.squares.stride(0),
             num_rows,
             x.shape[1],
-            num_tokens,
-            every,
             norm.eps,
+        )
+        tiling.kernel[tiling.grid](
+            *(product, hidden.num_parts, num_tokens, every),
             *((self.parts, self.counts) if "SPLITS" in tiling.sizes else ()),
             SQUARES=0 if add or not hidden.num_parts else next_power_of_2(len(hidden.squares)),
-            BIAS=linear.bias is not None,
             GATE=gate,
-            ADD=add,
             OVERLAPS=self.gpu.overlaps,
             **tiling.sizes,
             **self.gpu.launch_options,

@@ -39,45 +39,23 @@ def embed_kernel(
 
 @triton.jit(do_not_specialize=["num_tokens", "every", "num_squares"])
 def matrix_kernel(
-    x_ptr,
-    x_stride,
-    weight_ptr,
-    bias_ptr,
-    out_ptr,
-    out_stride,
-    scaled_ptr,
-    gamma_ptr,
-    squares_ptr,
+    product,
     num_squares,
-    squares_stride,
-    num_rows,
-    size,
     num_tokens,
     every,
-    eps,
     TOKENS: tl.constexpr,
     ROWS: tl.constexpr,
     DEPTH: tl.constexpr,
     PARTS: tl.constexpr,
     AHEAD: tl.constexpr,
     SQUARES: tl.constexpr,
-    BIAS: tl.constexpr,
     GATE: tl.constexpr,
-    ADD: tl.constexpr,
     OVERLAPS: tl.constexpr,
 ):
     """Up to TOKENS tokens, a power of two, on tensor cores; each warp takes its own columns.
 
     Args:
-        x_ptr: [tokens, size]; of every `every` tokens the last one is taken.
-        weight_ptr: [num_rows, size], or with GATE twice as many rows, gates first.
-        bias_ptr: one number per row of the matrix; with BIAS.
-        out_ptr: [num_tokens, num_rows]; ADD adds to it.
-        scaled_ptr: like out, times gamma [num_rows]; with ADD.
-        squares_ptr: [num_squares, squares_stride] float32: their sum over the first axis is the sum
-            of x squared before it was scaled. SQUARES is num_squares or more, 0 for none. ADD
-            writes those of out there, which no program reads in the same launch.
-        eps: the norm's epsilon.
+        product: see `Product`, as for num_squares, every and SQUARES.
         ROWS: rows of the matrix at a time.
         DEPTH: columns that each warp takes at a time.
         PARTS: the number of warps.
@@ -85,53 +63,35 @@ def matrix_kernel(
     """
     if OVERLAPS:
         tl.extra.cuda.gdc_launch_dependents()
-    rows = rows_of_tile(tl.program_id(0), num_rows, ROWS, ROWS, GATE)
+    rows = rows_of_tile(tl.program_id(0), product.num_rows, ROWS, ROWS, GATE)
     column = tl.arange(0, PARTS)[:, None] * DEPTH + tl.arange(0, DEPTH)[None, :]
     if AHEAD > 0:
-        ahead = tl.minimum(tl.arange(0, AHEAD // 64) * 64, size - 16)
-        fetch(weight_ptr + rows.to(tl.int64)[:, None] * size + ahead[None, :])
+        ahead = tl.minimum(tl.arange(0, AHEAD // 64) * 64, product.size - 16)
+        fetch(product.weight + rows.to(tl.int64)[:, None] * product.size + ahead[None, :])
     if OVERLAPS:
         tl.extra.cuda.gdc_wait()
-    beside = load_beside(
-        rows, out_ptr, out_stride, gamma_ptr, squares_ptr, num_squares, squares_stride, num_tokens,
-        every, TOKENS, SQUARES, ADD,
-    )  # fmt: skip
-    weights = weight_ptr + rows.to(tl.int64)[None, :, None] * size + column[:, None, :]
+    beside = load_beside(product, rows, num_squares, num_tokens, every, TOKENS, SQUARES)
+    weights = product.weight + rows.to(tl.int64)[None, :, None] * product.size + column[:, None, :]
     place = tl.arange(0, TOKENS)
     token = (tl.minimum(place, num_tokens - 1) + 1) * every - 1
-    tokens = x_ptr + token[None, None, :] * x_stride + column[:, :, None]
+    tokens = product.x + token[None, None, :] * product.x_stride + column[:, :, None]
     real = (place < num_tokens)[None, None, :]
     acc = tl.zeros((PARTS, ROWS, TOKENS), tl.float32)
-    for start in tl.range(0, size, PARTS * DEPTH):
-        there = column < size - start
+    for start in tl.range(0, product.size, PARTS * DEPTH):
+        there = column < product.size - start
         weight = tl.load(weights + start, mask=there[:, None, :], other=0.0)
         x = tl.load(tokens + start, mask=there[:, :, None] & real, other=0.0)
         acc = tl.dot(weight, x, acc)
-    finish(
-        tl.sum(acc, 0), beside, tl.program_id(0), rows, bias_ptr, out_ptr, out_stride, scaled_ptr,
-        squares_ptr, squares_stride, size, num_tokens, eps, TOKENS, ROWS, ROWS, SQUARES, BIAS,
-        GATE, ADD,
-    )  # fmt: skip
+    acc, tile = tl.sum(acc, 0), tl.program_id(0)
+    finish(product, acc, beside, tile, rows, num_tokens, TOKENS, ROWS, ROWS, SQUARES, GATE)
 
 
 @triton.jit(do_not_specialize=["num_tokens", "every", "num_squares"])
 def block_kernel(
-    x_ptr,
-    x_stride,
-    weight_ptr,
-    bias_ptr,
-    out_ptr,
-    out_stride,
-    scaled_ptr,
-    gamma_ptr,
-    squares_ptr,
+    product,
     num_squares,
-    squares_stride,
-    num_rows,
-    size,
     num_tokens,
     every,
-    eps,
     parts_ptr,
     counts_ptr,
     TOKENS: tl.constexpr,
@@ -143,9 +103,7 @@ def block_kernel(
     FLIPS: tl.constexpr,
     AHEAD: tl.constexpr,
     SQUARES: tl.constexpr,
-    BIAS: tl.constexpr,
     GATE: tl.constexpr,
-    ADD: tl.constexpr,
     OVERLAPS: tl.constexpr,
 ):
     """Up to TOKENS tokens, a power of two, 16 at least; a grid of [programs, SPLITS].
@@ -167,55 +125,55 @@ def block_kernel(
         tl.extra.cuda.gdc_launch_dependents()
     PER_TILE: tl.constexpr = TAKEN // 2 if GATE else TAKEN
     first_tile, taken = tl.program_id(0), is_taken(ROWS, TAKEN, GATE)
-    per_split = tl.cdiv(size, SPLITS * DEPTH) * DEPTH
+    per_split = tl.cdiv(product.size, SPLITS * DEPTH) * DEPTH
     first = tl.program_id(1) * per_split
     column = tl.arange(0, DEPTH)
-    lines = rows_of_tile(0, num_rows, ROWS, TAKEN, GATE).to(tl.int64)[:, None] * size
-    weights = weight_ptr + first_tile.to(tl.int64) * PER_TILE * size + lines
+    lines = (
+        rows_of_tile(0, product.num_rows, ROWS, TAKEN, GATE).to(tl.int64)[:, None] * product.size
+    )
+    weights = product.weight + first_tile.to(tl.int64) * PER_TILE * product.size + lines
     if AHEAD > 0:
-        fetch(weights + tl.minimum(first + tl.arange(0, AHEAD // 64) * 64, size - 16)[None, :])
+        fetch(
+            weights + tl.minimum(first + tl.arange(0, AHEAD // 64) * 64, product.size - 16)[None, :]
+        )
     if OVERLAPS:
         tl.extra.cuda.gdc_wait()
-    rows = rows_of_tile(first_tile, num_rows, ROWS, TAKEN, GATE)
-    beside = load_beside(
-        rows, out_ptr, out_stride, gamma_ptr, squares_ptr, num_squares, squares_stride, num_tokens,
-        every, TOKENS, SQUARES, ADD,
-    )  # fmt: skip
+    rows = rows_of_tile(first_tile, product.num_rows, ROWS, TAKEN, GATE)
+    beside = load_beside(product, rows, num_squares, num_tokens, every, TOKENS, SQUARES)
     place = tl.arange(0, TOKENS)
     # Places beyond the last token read different tokens again; all reading one would be slow.
     token = (place % num_tokens + 1) * every - 1
-    tokens = x_ptr + token[None, :] * x_stride + column[:, None]
+    tokens = product.x + token[None, :] * product.x_stride + column[:, None]
     acc = tl.zeros((TOKENS, ROWS) if FLIPS else (ROWS, TOKENS), tl.float32)
     if TURNS:
-        tl.static_assert(SPLITS == 1 and not ADD)
+        tl.static_assert(SPLITS == 1 and product.scaled is None)
         if SQUARES > 0:
             beside = tl.sum(beside[0], 0)[None, :], beside[1], beside[2]
-        steps = tl.cdiv(size, DEPTH)
-        turns = tl.cdiv(num_rows // PER_TILE - first_tile, tl.num_programs(0))
+        steps = tl.cdiv(product.size, DEPTH)
+        turns = tl.cdiv(product.num_rows // PER_TILE - first_tile, tl.num_programs(0))
         for step in tl.range(0, turns * steps):
             tile = first_tile + step // steps * tl.num_programs(0)
             start = step % steps * DEPTH
-            there = column < size - start
+            there = column < product.size - start
             real = there[None, :] & taken[:, None]
-            there_ptr = weight_ptr + (tile.to(tl.int64) * PER_TILE * size + start)
+            there_ptr = product.weight + (tile.to(tl.int64) * PER_TILE * product.size + start)
             weight = tl.load(there_ptr + lines + column[None, :], mask=real, other=0.0)
             x = tl.load(tokens + start, mask=there[:, None], other=0.0)
             if FLIPS:
                 acc = tl.dot(tl.trans(x), tl.trans(weight), acc)
             else:
                 acc = tl.dot(weight, x, acc)
-            if start + DEPTH >= size:
-                rows = rows_of_tile(tile, num_rows, ROWS, TAKEN, GATE)
+            if start + DEPTH >= product.size:
+                rows = rows_of_tile(tile, product.num_rows, ROWS, TAKEN, GATE)
                 finish(
-                    tl.trans(acc) if FLIPS else acc, beside, tile, rows, bias_ptr, out_ptr,
-                    out_stride, scaled_ptr, squares_ptr, squares_stride, size, num_tokens, eps,
-                    TOKENS, ROWS, TAKEN, SQUARES, BIAS, GATE, ADD,
+                    product, tl.trans(acc) if FLIPS else acc, beside, tile, rows, num_tokens,
+                    TOKENS, ROWS, TAKEN, SQUARES, GATE,
                 )  # fmt: skip
                 acc = tl.zeros_like(acc)
     else:
         weights += column[None, :]
-        for start in tl.range(first, tl.minimum(first + per_split, size), DEPTH):
-            there = column < size - start
+        for start in tl.range(first, tl.minimum(first + per_split, product.size), DEPTH):
+            there = column < product.size - start
             real = there[None, :] & taken[:, None]
             weight = tl.load(weights + start, mask=real, other=0.0)
             x = tl.load(tokens + start, mask=there[:, None], other=0.0)
@@ -238,7 +196,5 @@ def block_kernel(
             for part in tl.static_range(SPLITS):
                 acc += tl.load(parts_ptr + part * (ROWS * TOKENS), cache_modifier=".cg")
         finish(
-            acc, beside, first_tile, rows, bias_ptr, out_ptr, out_stride, scaled_ptr,
-            squares_ptr, squares_stride, size, num_tokens, eps, TOKENS, ROWS, TAKEN, SQUARES,
-            BIAS, GATE, ADD,
-        )  # fmt: skip
+            product, acc, beside, first_tile, rows, num_tokens, TOKENS, ROWS, TAKEN, SQUARES, GATE
+        )

@@ -1,7 +1,37 @@
 """The parts that all products share: which rows a program takes, and how it ends."""
 
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
+
+
+class Product(NamedTuple):
+    """What a product's kernel is given; a field that is None is compiled away."""
+
+    x: Any
+    """[tokens, size]; of every `every` tokens the last one is taken."""
+    x_stride: Any
+    weight: Any
+    """[num_rows, size], or with GATE twice as many rows, gates first."""
+    bias: Any
+    """One number per row of the matrix, or None."""
+    out: Any
+    """[num_tokens, num_rows]."""
+    out_stride: Any
+    scaled: Any
+    """Like out, times gamma; None unless the product is added to `out`."""
+    gamma: Any
+    """[num_rows]."""
+    squares: Any
+    """[num_squares, squares_stride] float32: their sum over the first axis is the sum of x squared
+    before it was scaled. SQUARES is num_squares or more, 0 for none. Adding writes those of out
+    there, which no program reads in the same launch."""
+    squares_stride: Any
+    num_rows: Any
+    size: Any
+    eps: Any
+    """The norm's epsilon."""
 
 
 @triton.jit
@@ -33,82 +63,49 @@ def fetch(pointers):
 
 
 @triton.jit
-def load_beside(
-    rows,
-    out_ptr,
-    out_stride,
-    gamma_ptr,
-    squares_ptr,
-    num_squares,
-    squares_stride,
-    num_tokens,
-    every,
-    TOKENS: tl.constexpr,
-    SQUARES: tl.constexpr,
-    ADD: tl.constexpr,
-):
+def load_beside(product, rows, num_squares, num_tokens, every, TOKENS, SQUARES):
     """Load what `finish` needs besides products, before these: squares, sums, gamma."""
     place = tl.arange(0, TOKENS)
     real = (place < num_tokens)[None, :]
     squares, old, gamma = 0.0, 0.0, 0.0
     if SQUARES > 0:
         part, token = tl.arange(0, SQUARES)[:, None], (place + 1) * every - 1
-        lines = squares_ptr + part * squares_stride + token[None, :]
+        lines = product.squares + part * product.squares_stride + token[None, :]
         squares = tl.load(lines, mask=(part < num_squares) & real, other=0.0)
-    if ADD:
-        old = tl.load(out_ptr + place[None, :] * out_stride + rows[:, None], mask=real, other=0.0)
-        gamma = tl.load(gamma_ptr + rows)
+    if product.scaled is not None:
+        sums = product.out + place[None, :] * product.out_stride + rows[:, None]
+        old = tl.load(sums, mask=real, other=0.0)
+        gamma = tl.load(product.gamma + rows)
     return squares, old, gamma
 
 
 @triton.jit
-def finish(
-    out,
-    beside,
-    tile,
-    rows,
-    bias_ptr,
-    out_ptr,
-    out_stride,
-    scaled_ptr,
-    squares_ptr,
-    squares_stride,
-    size,
-    num_tokens,
-    eps,
-    TOKENS: tl.constexpr,
-    ROWS: tl.constexpr,
-    TAKEN: tl.constexpr,
-    SQUARES: tl.constexpr,
-    BIAS: tl.constexpr,
-    GATE: tl.constexpr,
-    ADD: tl.constexpr,
-):
-    """Normalise, add, gate and store a tile [ROWS, TOKENS], of which TAKEN rows are there.
+def finish(product, acc, beside, tile, rows, num_tokens, TOKENS, ROWS, TAKEN, SQUARES, GATE):
+    """Normalise, add, gate and store a tile [ROWS, TOKENS], of which TAKEN rows exist.
 
-    With ADD these are all.
+    All of them exist if something is added to.
     """
-    tl.static_assert(TAKEN == ROWS or not ADD)
+    tl.static_assert(TAKEN == ROWS or product.scaled is None)
     squares, old, gamma = beside
     place = tl.arange(0, TOKENS)
     real, taken = (place < num_tokens)[None, :], is_taken(ROWS, TAKEN, GATE)[:, None]
     if SQUARES > 0:
-        out *= tl.rsqrt(tl.sum(squares, 0) / size + eps)[None, :]
-    if BIAS:
-        out += tl.load(bias_ptr + rows).to(tl.float32)[:, None]
+        acc *= tl.rsqrt(tl.sum(squares, 0) / product.size + product.eps)[None, :]
+    if product.bias is not None:
+        acc += tl.load(product.bias + rows).to(tl.float32)[:, None]
     if GATE:
-        halves = tl.permute(tl.reshape(out, (2, ROWS // 2, TOKENS)), (1, 2, 0))
+        halves = tl.permute(tl.reshape(acc, (2, ROWS // 2, TOKENS)), (1, 2, 0))
         gate, up = tl.split(halves)
-        out = gate * tl.sigmoid(gate) * up
+        acc = gate * tl.sigmoid(gate) * up
         # From here on as if a gate were a row's own.
         rows = rows_of_tile(tile, 0, ROWS // 2, TAKEN // 2, False)
         taken = is_taken(ROWS // 2, TAKEN // 2, False)[:, None]
-    goal = place[None, :] * out_stride + rows[:, None]
-    dtype = out_ptr.dtype.element_ty
-    if ADD:
-        out = (out + old.to(tl.float32)).to(dtype).to(tl.float32)
-        scaled = out * gamma.to(tl.float32)[:, None]
-        tl.store(scaled_ptr + goal, scaled.to(dtype), mask=real & taken)
-        squares_goal = squares_ptr + tile * squares_stride + place
-        tl.store(squares_goal, tl.sum(out * out, 0), mask=place < num_tokens)
-    tl.store(out_ptr + goal, out.to(dtype), mask=real & taken)
+    goal = place[None, :] * product.out_stride + rows[:, None]
+    dtype = product.out.dtype.element_ty
+    if product.scaled is not None:
+        acc = (acc + old.to(tl.float32)).to(dtype).to(tl.float32)
+        scaled = acc * gamma.to(tl.float32)[:, None]
+        tl.store(product.scaled + goal, scaled.to(dtype), mask=real & taken)
+        squares_goal = product.squares + tile * product.squares_stride + place
+        tl.store(squares_goal, tl.sum(acc * acc, 0), mask=place < num_tokens)
+    tl.store(product.out + goal, acc.to(dtype), mask=real & taken)
