@@ -124,21 +124,18 @@ def block_kernel(
     if OVERLAPS:
         tl.extra.cuda.gdc_launch_dependents()
     PER_TILE: tl.constexpr = TAKEN // 2 if GATE else TAKEN
+    size, num_rows = product.size, product.num_rows
     first_tile, taken = tl.program_id(0), is_taken(ROWS, TAKEN, GATE)
-    per_split = tl.cdiv(product.size, SPLITS * DEPTH) * DEPTH
+    per_split = tl.cdiv(size, SPLITS * DEPTH) * DEPTH
     first = tl.program_id(1) * per_split
     column = tl.arange(0, DEPTH)
-    lines = (
-        rows_of_tile(0, product.num_rows, ROWS, TAKEN, GATE).to(tl.int64)[:, None] * product.size
-    )
-    weights = product.weight + first_tile.to(tl.int64) * PER_TILE * product.size + lines
+    lines = rows_of_tile(0, num_rows, ROWS, TAKEN, GATE).to(tl.int64)[:, None] * size
+    weights = product.weight + first_tile.to(tl.int64) * PER_TILE * size + lines
     if AHEAD > 0:
-        fetch(
-            weights + tl.minimum(first + tl.arange(0, AHEAD // 64) * 64, product.size - 16)[None, :]
-        )
+        fetch(weights + tl.minimum(first + tl.arange(0, AHEAD // 64) * 64, size - 16)[None, :])
     if OVERLAPS:
         tl.extra.cuda.gdc_wait()
-    rows = rows_of_tile(first_tile, product.num_rows, ROWS, TAKEN, GATE)
+    rows = rows_of_tile(first_tile, num_rows, ROWS, TAKEN, GATE)
     beside = load_beside(product, rows, num_squares, num_tokens, every, TOKENS, SQUARES)
     place = tl.arange(0, TOKENS)
     # Places beyond the last token read different tokens again; all reading one would be slow.
@@ -149,22 +146,22 @@ def block_kernel(
         tl.static_assert(SPLITS == 1 and product.scaled is None)
         if SQUARES > 0:
             beside = tl.sum(beside[0], 0)[None, :], beside[1], beside[2]
-        steps = tl.cdiv(product.size, DEPTH)
-        turns = tl.cdiv(product.num_rows // PER_TILE - first_tile, tl.num_programs(0))
+        steps = tl.cdiv(size, DEPTH)
+        turns = tl.cdiv(num_rows // PER_TILE - first_tile, tl.num_programs(0))
         for step in tl.range(0, turns * steps):
             tile = first_tile + step // steps * tl.num_programs(0)
             start = step % steps * DEPTH
-            there = column < product.size - start
+            there = column < size - start
             real = there[None, :] & taken[:, None]
-            there_ptr = product.weight + (tile.to(tl.int64) * PER_TILE * product.size + start)
+            there_ptr = product.weight + (tile.to(tl.int64) * PER_TILE * size + start)
             weight = tl.load(there_ptr + lines + column[None, :], mask=real, other=0.0)
             x = tl.load(tokens + start, mask=there[:, None], other=0.0)
             if FLIPS:
                 acc = tl.dot(tl.trans(x), tl.trans(weight), acc)
             else:
                 acc = tl.dot(weight, x, acc)
-            if start + DEPTH >= product.size:
-                rows = rows_of_tile(tile, product.num_rows, ROWS, TAKEN, GATE)
+            if start + DEPTH >= size:
+                rows = rows_of_tile(tile, num_rows, ROWS, TAKEN, GATE)
                 finish(
                     product, tl.trans(acc) if FLIPS else acc, beside, tile, rows, num_tokens,
                     TOKENS, ROWS, TAKEN, SQUARES, GATE,
@@ -172,8 +169,8 @@ def block_kernel(
                 acc = tl.zeros_like(acc)
     else:
         weights += column[None, :]
-        for start in tl.range(first, tl.minimum(first + per_split, product.size), DEPTH):
-            there = column < product.size - start
+        for start in tl.range(first, tl.minimum(first + per_split, size), DEPTH):
+            there = column < size - start
             real = there[None, :] & taken[:, None]
             weight = tl.load(weights + start, mask=real, other=0.0)
             x = tl.load(tokens + start, mask=there[:, None], other=0.0)
