@@ -136,7 +136,7 @@ class FewTokens:
         """The most parts of squares that adding a product can leave."""
         layer = self.decoder.layers[0]
         added = (layer.attention.output.weight, layer.mlp.down.weight)
-        return max(tiling_of(num_tokens, weight, self.gpu, add=True).num_tiles for weight in added)
+        return max(tiling_of(num_tokens, weight, self.gpu, add=True).grid[0] for weight in added)
 
     def _read(
         self, hidden: Hidden, linear: Linear, norm: RMSNorm, *, gate: bool = False, every: int = 1
@@ -191,7 +191,7 @@ class FewTokens:
             **tiling.sizes,
             **self.gpu.launch_options,
         )
-        return tiling.num_tiles
+        return tiling.grid[0]
 
 
 def _weights(decoder: Decoder) -> Iterator[Tensor]:

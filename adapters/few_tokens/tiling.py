@@ -3,7 +3,7 @@
 All other numbers are those that were fastest on an H200.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from attrs import frozen
@@ -102,25 +102,13 @@ SHARE = 16
 """The rows that a tile takes are a multiple of this."""
 
 
-@frozen
-class Tiling:
-    """A product's kernel, how many programs it has, and how large they are.
-
-    Attributes:
-        num_splits: programs that share a tile's depth.
-        most_programs: programs at once, if each takes several tiles; None if each takes one.
-    """
+class Tiling(NamedTuple):
+    """A product's kernel, its grid, and how large its programs are."""
 
     kernel: Any
-    num_tiles: int
+    grid: tuple[int, int]
+    """Tiles, or programs that take several, and the programs that share each tile's depth."""
     sizes: dict[str, int]
-    num_splits: int = 1
-    most_programs: int | None = None
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """The grid of programs."""
-        return min(self.num_tiles, self.most_programs or self.num_tiles), self.num_splits
 
 
 def most_tokens(weights: list[Tensor], gpu: Gpu) -> int:
@@ -158,7 +146,7 @@ def _matrix(num_tokens: int, num_rows: int, gpu: Gpu) -> Tiling:
         "num_warps": MATRIX_WARPS,
         "num_stages": min(FEWEST_STAGES if fewest else MATRIX_STAGES, stages),
     }
-    return Tiling(matrix_kernel, num_rows // MATRIX_ROWS, sizes)
+    return Tiling(matrix_kernel, (num_rows // MATRIX_ROWS, 1), sizes)
 
 
 def _block(num_tokens: int, weight: Tensor, gpu: Gpu, *, add: bool) -> Tiling:
@@ -186,8 +174,8 @@ def _block(num_tokens: int, weight: Tensor, gpu: Gpu, *, add: bool) -> Tiling:
         "num_warps": block.warps,
         "num_stages": _stages(block, num_tokens, gpu, takes_turns=num_turns > 1),
     }
-    most_programs = processors if num_turns > 1 else None
-    return Tiling(block_kernel, num_rows // taken, sizes, num_splits, most_programs)
+    programs = num_rows // taken if num_turns == 1 else min(num_rows // taken, processors)
+    return Tiling(block_kernel, (programs, num_splits), sizes)
 
 
 def _num_splits(num_each: int, most: int) -> int:

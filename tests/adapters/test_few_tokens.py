@@ -147,8 +147,9 @@ def test_a_block_has_each_row_once_and_room_for_its_stages(num_tokens: int, on: 
     parts, counts = tiling.scratch(META, on)
     for shape, add in product(ALL, (False, True)):
         found = tiling_of(num_tokens, shape, on, add=add)
-        sizes = found.sizes
-        assert found.num_tiles * sizes["TAKEN"] == shape[0]
+        sizes, (num_programs, num_splits) = found.sizes, found.grid
+        num_tiles, rest = divmod(shape[0], sizes["TAKEN"])
+        assert rest == 0
         assert sizes["TAKEN"] <= sizes["ROWS"]
         assert sizes["TOKENS"] >= num_tokens
         columns = sizes["num_stages"] * sizes["DEPTH"]
@@ -156,12 +157,14 @@ def test_a_block_has_each_row_once_and_room_for_its_stages(num_tokens: int, on: 
         if sizes["TURNS"]:
             assert found.grid == (on.num_processors, 1)
             fair = -(-shape[0] // (sizes["ROWS"] * on.num_processors))
-            assert -(-found.num_tiles // on.num_processors) == fair
-        if found.num_splits > 1:
-            programs = found.num_tiles * found.num_splits
+            assert -(-num_tiles // on.num_processors) == fair
+        else:
+            assert num_programs == num_tiles
+        if num_splits > 1:
+            programs = num_tiles * num_splits
             assert programs <= on.num_processors
             assert programs * sizes["ROWS"] * sizes["TOKENS"] <= len(parts)
-            assert found.num_tiles <= len(counts)
+            assert num_tiles <= len(counts)
 
 
 def test_a_gpu_is_asked_for_its_properties(monkeypatch: pytest.MonkeyPatch) -> None:
