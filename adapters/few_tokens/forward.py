@@ -170,6 +170,7 @@ class FewTokens:
         product = Product(
             x,
             x.stride(0),
+            norm.eps,
             linear.weight,
             linear.bias,
             out,
@@ -177,10 +178,9 @@ class FewTokens:
             hidden.scaled if add else None,
             norm.weight,
             hidden.squares,
-            hidden.squares.stride(0),
             num_rows,
             x.shape[1],
-            norm.eps,
+            hidden.squares.stride(0),
         )
         tiling.kernel[tiling.grid](
             *(product, hidden.num_parts, num_tokens, every),

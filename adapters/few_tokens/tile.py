@@ -12,6 +12,8 @@ class Product(NamedTuple):
     x: Any
     """[tokens, size]; of every `every` tokens the last one is taken."""
     x_stride: Any
+    eps: Any
+    """The norm's epsilon."""
     weight: Any
     """[num_rows, size], or with GATE twice as many rows, gates first."""
     bias: Any
@@ -27,11 +29,9 @@ class Product(NamedTuple):
     """[num_squares, squares_stride] float32: their sum over the first axis is the sum of x squared
     before it was scaled. SQUARES is num_squares or more, 0 for none. Adding writes those of out
     there, which no program reads in the same launch."""
-    squares_stride: Any
     num_rows: Any
     size: Any
-    eps: Any
-    """The norm's epsilon."""
+    squares_stride: Any
 
 
 @triton.jit
