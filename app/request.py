@@ -60,10 +60,10 @@ def _as_ids(name: str, token_ids: Iterable[SupportsIndex]) -> tuple[int, ...]:
         ids = tuple(map(index, given))
     except TypeError:
         return given
-    return given if any(map(_is_no_integer, given)) else ids
+    return given if any(map(_is_not_integer, given)) else ids
 
 
-def _is_no_integer(value: Any) -> bool:
+def _is_not_integer(value: Any) -> bool:
     """Whether a value with `__index__` is no integer: a bool, or a tensor with dimensions."""
     kind = str(getattr(value, "dtype", type(value).__name__))
     return "bool" in kind or getattr(value, "ndim", 0) > 0

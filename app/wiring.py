@@ -28,7 +28,7 @@ from .draft_vocabulary import DraftVocabulary, shared_target_ids
 from .drafter import Drafter, NoDrafter
 from .engine.cuda_graphs import can_be_captured, new_runner
 from .engine.engine import Engine
-from .engine.out_of_memory import told_when_out_of_memory
+from .engine.out_of_memory import typed_out_of_memory
 from .engine.runner import EagerRunner, Runner
 from .head_drafter import HeadDrafter
 from .model_drafter import ModelDrafter
@@ -165,7 +165,7 @@ def new_drafter(
 def _head_drafter(
     config: Config, kind: str, directory: Path, target: "TransformerModel | LibraryModel"
 ) -> HeadDrafter:
-    with _told_of_weights(directory, config.models.device):
+    with _typed_for_weights(directory, config.models.device):
         head = load_head(directory, kind, target, config.drafter)
     return HeadDrafter(head=head, target_vocab_size=target.vocab_size)
 
@@ -247,7 +247,7 @@ def _load(
     directory: Path, models: ModelsConfig, max_model_len: int | None = None
 ) -> "TransformerModel | LibraryModel":
     dtype = None if models.dtype is None else getattr(torch, models.dtype)
-    with _told_of_weights(directory, models.device):
+    with _typed_for_weights(directory, models.device):
         return load_any_model(
             directory,
             adapter=models.adapter,
@@ -258,7 +258,7 @@ def _load(
         )
 
 
-def _told_of_weights(directory: Path, device: str) -> AbstractContextManager[None]:
+def _typed_for_weights(directory: Path, device: str) -> AbstractContextManager[None]:
     """Say what did not fit a device."""
     remedy = "choose a smaller model or dtype, or free the device"
-    return told_when_out_of_memory(f"weights of {directory}", known_device(device), remedy)
+    return typed_out_of_memory(f"weights of {directory}", known_device(device), remedy)

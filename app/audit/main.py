@@ -25,7 +25,7 @@ def run(options: Mapping[str, Any]) -> bool:
         place = extract_tb(error.__traceback__)[-1]
         where = f"{place.filename}:{place.lineno}"
         raise UnavailableError(
-            f"{name}: expected token ids, got {_said(error)}, {where}"
+            f"{name}: expected token ids, got {_text(error)}, {where}"
         ) from error
     rows = [_row(one) for one in found.findings]
     head = ["temperature", "looked at", "log ratio", "limit", "notices", "verdict"]
@@ -48,7 +48,7 @@ def load_step(name: str) -> Step:
     try:
         step: Step = getattr(import_module(module), attribute)
     except Exception as error:
-        raise UnavailableError(f"{name}: expected module:callable, got {_said(error)}") from error
+        raise UnavailableError(f"{name}: expected module:callable, got {_text(error)}") from error
     finally:
         sys.path.remove("")
     if not callable(step):
@@ -56,7 +56,7 @@ def load_step(name: str) -> Step:
     return step
 
 
-def _said(error: Exception) -> str:
+def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {one_line(error)}"
 
 

@@ -18,7 +18,7 @@ _NUMBERS = re.compile(r"\[\s+([^\[\]{}\"]+?)\s+\]")
 
 
 @contextmanager
-def told_if_unwritable(path: Path) -> Iterator[None]:
+def config_error_if_unwritable(path: Path) -> Iterator[None]:
     """Raise `ConfigError` if the system does not let a file be written."""
     try:
         yield
@@ -29,7 +29,7 @@ def told_if_unwritable(path: Path) -> Iterator[None]:
 def make_room(*paths: Path | None) -> None:
     """Make the folders of output files, and check that they can be written; None is no file."""
     for path in filter(None, paths):
-        with told_if_unwritable(path):
+        with config_error_if_unwritable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if not path.exists():
                 # Resolved, so that a link stays a link.
@@ -41,7 +41,7 @@ def make_room(*paths: Path | None) -> None:
 
 def write_file(path: Path, text: str) -> None:
     """Write a text in UTF-8, in a folder that is made if necessary."""
-    with told_if_unwritable(path):
+    with config_error_if_unwritable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 

@@ -92,7 +92,7 @@ def load_pair(models: ModelsConfig, drafter: DrafterConfig) -> Pair:
     use_threads(models.num_threads, num_bytes(wired.decoder.target))
     names = {"target": _name(models.target, "bundled target")}
     if not isinstance(wired.decoder.drafter, NoDrafter):
-        names["draft"] = _what_drafts(wired.decoder.drafter, drafter, models.draft)
+        names["draft"] = _draft_name(wired.decoder.drafter, drafter, models.draft)
     return Pair(parts=wired.decoder, names=names)
 
 
@@ -100,7 +100,7 @@ def _name(given: str | None, bundled: str) -> str:
     return bundled if given is None else Path(given).name
 
 
-def _what_drafts(made: Any, drafter: DrafterConfig, draft: str | None) -> str:
+def _draft_name(made: Any, drafter: DrafterConfig, draft: str | None) -> str:
     if drafter.name == "early-exit":
         return f"early exit after layer {made.model.config.num_layers}"
     if drafter.name == "ngram":
@@ -156,7 +156,7 @@ def random_pair(
     if draft_file is not None:
         names["draft"] = f"{draft_file.stem}, random weights"
     elif drafter.name is not None:
-        names["draft"] = _what_drafts(made, drafter, None)
+        names["draft"] = _draft_name(made, drafter, None)
     use_threads(models.num_threads, num_bytes(target))
     parts = Parts(
         target=target,

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import frozen
 
 from ...core import ConfigError, UnavailableError
-from .files import make_room, told_if_unwritable
+from .files import config_error_if_unwritable, make_room
 
 MAX_COLUMNS = 3
 PANEL_WIDTH, PANEL_HEIGHT, LEGEND_WIDTH = 3.2, 3.0, 1.8
@@ -90,7 +90,7 @@ class Picture:
             shown = {line.get_label(): line for axes in grid.flat for line in axes.lines}
             figure.legend(shown.values(), shown.keys(), loc="outside right upper", fontsize=8)
             date = {"Date": None} if path.suffix == ".svg" else None
-            with told_if_unwritable(path):
+            with config_error_if_unwritable(path):
                 figure.savefig(path, metadata=date, dpi=150)
 
     def _fill(self, axes: Any, title: str, lines: Mapping[str, Line]) -> None:

@@ -35,7 +35,7 @@ from ..request_state import RequestState
 from ..token_masks import NewTokenMasks
 from .loop import Loop
 from .memory_plan import MemoryPlan
-from .out_of_memory import told_when_out_of_memory
+from .out_of_memory import typed_out_of_memory
 from .parts import Parts
 from .schedule import Limits
 
@@ -87,7 +87,7 @@ class Engine:
             OutOfMemoryError: the caches do not fit the device.
         """
         max_len = limits.max_len or parts.target.max_model_len
-        with told_when_out_of_memory(
+        with typed_out_of_memory(
             f"caches of {limits.num_slots} slots of {max_len} tokens",
             parts.target.device,
             "lower num_slots or max_len",
@@ -213,7 +213,7 @@ class Engine:
         """
         loop, queue, queues = asyncio.get_running_loop(), Queue(), self._queues
 
-        def tell(progress: Progress) -> None:
+        def listen(progress: Progress) -> None:
             # Without a reference to the engine, whose requests hold this. The event loop may be
             # closed before a step learns that a request was left.
             if queue in queues:
@@ -221,7 +221,7 @@ class Engine:
 
         queues.add(queue)
         try:
-            request_id = self.add_request(prompt, params, on_progress=tell, **fields)
+            request_id = self.add_request(prompt, params, on_progress=listen, **fields)
             self._drive()
             try:
                 while True:

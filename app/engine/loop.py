@@ -197,21 +197,21 @@ class Loop:
 
         A listener that raises cancels its own request only.
         """
-        told = list[Progress]()
+        reported = list[Progress]()
         while self.events:
             on_progress, progress = self.events.popleft()
-            told.append(progress)
+            reported.append(progress)
             try:
                 on_progress(progress)
             except BaseException as error:
                 if ends_program(error):
                     # Progress that this call does not return, the next one does.
-                    self.events.extendleft((ignore, each) for each in reversed(told))
+                    self.events.extendleft((ignore, each) for each in reversed(reported))
                     raise
                 number, said = progress.request_index, f"{type(error).__name__}: {one_line(error)}"
                 _logger.warning("request %d is cancelled: on_progress raised %s", number, said)
                 self.cancelled_ids.append(number)
-        return told
+        return reported
 
     def _prepare_slots(self, states: Sequence[RequestState]) -> None:
         slot_ids, memory = [state.slot_id for state in states], self.decode_step

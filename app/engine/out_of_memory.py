@@ -29,7 +29,7 @@ def out_of_memory(
 
 
 @contextmanager
-def told_when_out_of_memory(purpose: str, device: torch.device, remedy: str) -> Iterator[None]:
+def typed_out_of_memory(purpose: str, device: torch.device, remedy: str) -> Iterator[None]:
     """Raise `OutOfMemoryError` where torch raises its own."""
     try:
         yield

@@ -57,12 +57,12 @@ class Loop:
         Raises:
             InvalidInputError: the logits of a row are invalid.
         """
-        self._tell(0)
+        self._feed_streamer(0)
         self._enter_prompts()
         while rows := self.texts.unfinished:
             first = min(row.width for row in rows)
             self._advance(rows)
-            self._tell(first)
+            self._feed_streamer(first)
         if self.streamer is not None:
             self.streamer.end()
 
@@ -166,7 +166,7 @@ class Loop:
                     if is_done[row.index]:
                         self.texts.end(row, width)
 
-    def _tell(self, first: int) -> None:
+    def _feed_streamer(self, first: int) -> None:
         if self.streamer is None:
             return
         if not first:

@@ -84,14 +84,14 @@ def _first_mapped(processors: Sequence[Any], num_padding: Sequence[int]) -> int:
     for place in reversed(range(len(processors))):
         one = processors[place]
         turn = _KNOWN[type(one)][0] if type(one) in _KNOWN else _LAST + 1
-        if turn > next_turn or type(one) in seen or not _says_the_same(one, num_padding):
+        if turn > next_turn or type(one) in seen or not _is_equivalent(one, num_padding):
             return place + 1
         next_turn = turn
         seen.add(type(one))
     return 0
 
 
-def _says_the_same(processor: Any, num_padding: Sequence[int]) -> bool:
+def _is_equivalent(processor: Any, num_padding: Sequence[int]) -> bool:
     if isinstance(processor, RepetitionPenaltyLogitsProcessor):
         ignored = processor.prompt_ignore_length
         if ignored is None:

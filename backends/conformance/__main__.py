@@ -15,7 +15,7 @@ from .calls import device_for
 from .campaign import CHUNK, Campaign
 from .case import Case, Generator
 from .corners import corners
-from .findings import Record, table, told
+from .findings import Record, listing, table
 from .run import Check
 
 FORMS_ON_GPU = 48
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
-    sys.stdout.write("".join((table(record.names, record.found), *map(told, record.found))))
+    sys.stdout.write("".join((table(record.names, record.found), *map(listing, record.found))))
     sys.stdout.write(f"{time.time() - start:.0f} s\n{record.verdict}\n")
     return 0 if record.is_conformant else 1
 
@@ -79,7 +79,7 @@ def _many_cases(wanted: argparse.Namespace, campaign: Campaign, record: Record) 
         failures = found[0].unexplained if number is not None and wanted.beside is None else ()
         if failures and math.isinf(wanted.seconds):
             case = Case.from_json(failures[0].shown_by)
-            sys.stdout.write(told(campaign.smallest_failure(case)))
+            sys.stdout.write(listing(campaign.smallest_failure(case)))
             break
     return record
 

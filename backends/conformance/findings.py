@@ -254,7 +254,7 @@ def table(names: Sequence[str], found: Sequence[Findings]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def told(found: Findings) -> str:
+def listing(found: Findings) -> str:
     """Near-ties and unexplained differences one by one, each with what shows it."""
     chosen = found.excused[:MOST_EXCUSES] + found.unexplained[:MOST_FAILURES]
     return "".join(f"{difference}\n    {difference.shown_by}\n" for difference in chosen)

@@ -5,7 +5,7 @@ import torch
 
 from ...core.ports import Sampler
 from .calls import device_for, load_backend
-from .findings import Findings, table, told
+from .findings import Findings, listing, table
 
 FOUND = pytest.StashKey[list[Findings]]()
 
@@ -30,7 +30,7 @@ def pytest_terminal_summary(
     terminalreporter.section("conformance")
     parts, name = config.stash.get(FOUND, []), str(config.getoption("--backend"))
     found = sum(parts, Findings())
-    terminalreporter.write(table([name], [found]) + told(found))
+    terminalreporter.write(table([name], [found]) + listing(found))
 
 
 @pytest.fixture(scope="session")

@@ -216,7 +216,7 @@ def in_another_batch(
             width = min(one.shape[1], other.shape[1])
             rows = one[request, :width], other[place, :width]
             if not torch.allclose(*rows, rtol=0, atol=NUMBERS_TOLERANCE):
-                shown = [(*told, row.tolist()) for told, row in zip(shown, rows, strict=True)]
+                shown = [(*answer, row.tolist()) for answer, row in zip(shown, rows, strict=True)]
         if shown[0] != shown[1]:
             yield Difference(request, -1, f"answer, {name}", str(shown[0]), str(shown[1]))
 

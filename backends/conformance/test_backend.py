@@ -14,7 +14,7 @@ from acceptor.backends.conformance.calls import Watched
 from acceptor.backends.conformance.campaign import Campaign
 from acceptor.backends.conformance.case import Case
 from acceptor.backends.conformance.corners import corners
-from acceptor.backends.conformance.findings import told
+from acceptor.backends.conformance.findings import listing
 from acceptor.backends.conformance.run import run_all
 from acceptor.core import (
     POLICIES,
@@ -39,7 +39,7 @@ def test_random_batches(
     found += campaign.found(option("--chunk"), size)
     if found[-1].unexplained:
         case = Case.from_json(found[-1].unexplained[0].shown_by)
-        pytest.fail(told(campaign.smallest_failure(case)), pytrace=False)
+        pytest.fail(listing(campaign.smallest_failure(case)), pytrace=False)
     if not found[-1].num_batches:
         pytest.skip("the backend lacks this policy")
 

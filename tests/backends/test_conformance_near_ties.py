@@ -10,7 +10,7 @@ from torch import Tensor
 
 from acceptor.backends.conformance import Difference, Findings, judge_sample, judge_verify
 from acceptor.backends.conformance.calls import Watched
-from acceptor.backends.conformance.findings import told
+from acceptor.backends.conformance.findings import listing
 from acceptor.backends.conformance.oracle.race import TARGET, TOKEN_LEVEL, exponentials, uniforms
 from acceptor.backends.conformance.oracle.request import RequestOracle
 from acceptor.backends.conformance.oracle.view import split_verify
@@ -115,12 +115,12 @@ def test_what_a_filter_cuts_by_a_hair_may_be_among_the_most_likely() -> None:
     output = REFERENCE.sample(batch, params)
     assert output.logprobs is not None
     assert output.logprobs.top_token_ids.tolist() == [[[2, 0, 1, 3]]]
-    told = evolve(
+    listing = evolve(
         output.logprobs,
         top_token_ids=torch.tensor([[[2, 3, 0, 1]]]),
         top=torch.tensor([[[0.6 / 0.85, 0.25 / 0.85, 0, 0]]]).log(),
     )
-    (difference,) = judge_sample(batch, params, evolve(output, logprobs=told)).differences
+    (difference,) = judge_sample(batch, params, evolve(output, logprobs=listing)).differences
     assert (difference.decision, difference.excused) == ("logprob order", True)
 
 
@@ -152,8 +152,8 @@ def test_orders_of_the_most_likely(
     assert output.logprobs is not None
     top_token_ids = torch.tensor([[order]])
     top = row.log_softmax(-1)[0, top_token_ids]
-    told = evolve(output.logprobs, top_token_ids=top_token_ids, top=top)
-    findings = judge_sample(batch, params, evolve(output, logprobs=told))
+    listing = evolve(output.logprobs, top_token_ids=top_token_ids, top=top)
+    findings = judge_sample(batch, params, evolve(output, logprobs=listing))
     assert (not findings.unexplained) == is_right
 
 
@@ -168,7 +168,7 @@ def test_every_excuse_is_counted_and_too_many_fail() -> None:
         )
     assert found.near_ties == {"drawn token, token race": 5}
     assert found.unexplained == ()
-    assert told(found).count("(near-tie)\n    a near-tie\n") == 5
+    assert listing(found).count("(near-tie)\n    a near-tie\n") == 5
 
 
 def test_a_whole_even_law_lies_on_the_edge_of_fly() -> None:

@@ -15,7 +15,7 @@ from ....backends import BACKENDS
 from ....core import InvalidInputError, Recipe
 from ....core.checks import check_choice, known_device
 from ...console import new_console
-from ...engine.out_of_memory import told_when_out_of_memory
+from ...engine.out_of_memory import typed_out_of_memory
 from ..files import make_room, read_record, write_outputs
 from ..picture import check_drawable
 from .machine import describe
@@ -69,7 +69,7 @@ def measure(options: Options) -> Run:
     usual, of_worst = bench(**effort), bench(**WORST_EFFORT | effort)
     console, lines, limit = new_console(stderr=True), list[Line](), options["seconds"] or math.inf
     bandwidth = usual.bandwidth
-    with told_when_out_of_memory("logits", device, "lower --requests or --vocab-size"):
+    with typed_out_of_memory("logits", device, "lower --requests or --vocab-size"):
         all_lines = chain(usual.run(workloads), of_worst.run(broad))
         while time.monotonic() - start < limit and len(lines) < num_wanted:
             lines.append(next(all_lines))

@@ -40,5 +40,5 @@ def _told(said: Sequence[str]) -> str:
 
 def without_paths(lines: Sequence[str]) -> list[str]:
     """The beginnings of lines, up to the first path of the machine."""
-    told = (re.sub(r"(?<![\w.\]])/[\w.+-][^\s'\"]*", "…", line) for line in lines)
-    return [line[:MOST_CHARACTERS] for line in told]
+    without = (re.sub(r"(?<![\w.\]])/[\w.+-][^\s'\"]*", "…", line) for line in lines)
+    return [line[:MOST_CHARACTERS] for line in without]

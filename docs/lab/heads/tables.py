@@ -176,7 +176,7 @@ def _arguments(part: str, how: Sequence[str], folder: Path) -> tuple[str, ...]:
 
 def train(device: str) -> Training:
     """Train a head for a target with random weights, on random text."""
-    told: list[Progress] = []
+    progress: list[Progress] = []
     shape, on_gpu = PAIRS[EAGLE3].shapes[0], device != "cpu"
     dtype = torch.bfloat16 if on_gpu else torch.float32
     target: Any = random_any_model(shape, dtype=dtype, device=device)
@@ -186,8 +186,8 @@ def train(device: str) -> Training:
         torch.cuda.reset_peak_memory_stats()
     with TemporaryDirectory() as folder:
         copyfile(shape, Path(folder) / "config.json")
-        train_head(Path(folder), target, tokens, Path(folder) / "head", recipe, told.append)
-    return Training(device=describe(target.device)["device"], recipe=recipe, last=told[-1])
+        train_head(Path(folder), target, tokens, Path(folder) / "head", recipe, progress.append)
+    return Training(device=describe(target.device)["device"], recipe=recipe, last=progress[-1])
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ def _gibibytes(device: torch.device) -> float:
     return torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else 0.0
 
 
-def tell(progress: Progress, num_steps: int) -> None:
+def report(progress: Progress, num_steps: int) -> None:
     """Print a line."""
     shares = " ".join(f"{overlap:.3f}" for overlap in progress.overlaps)
     memory = f", {progress.gibibytes:.1f} GiB" if progress.gibibytes else ""
@@ -183,7 +183,7 @@ def main(
     try:
         settings = Recipe(num_places=places, **recipe)
         tokens, model = read_texts(texts, target), load_any_model(target, device=device)
-        train_head(target, model, tokens, out, settings, partial(tell, num_steps=settings.steps))
+        train_head(target, model, tokens, out, settings, partial(report, num_steps=settings.steps))
     except AcceptorError as error:
         raise click.ClickException(one_line(error)) from None
 
