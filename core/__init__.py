@@ -1,8 +1,8 @@
 """The core: values, policies, ports and the randomness contract.
 
-Values check themselves. A number out of its range, a tensor of another shape, dtype or device and
-what does not fit together raise `InvalidInputError`, in one sentence that names the argument; a
-CUDA device that is not there raises `UnavailableError`.
+Values check themselves. A number out of its range, a tensor of the wrong shape, dtype or device,
+and values that do not fit together raise `InvalidInputError`, in one sentence that names the
+argument; a missing CUDA device raises `UnavailableError`.
 """
 
 from .allowed_tokens import num_mask_words, pack_allowed

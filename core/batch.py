@@ -42,7 +42,7 @@ class VerifyBatch:
         draft_to_target: [draft_vocab_size] int64, the target id of each draft id, each id once;
             None means they are the same. Target ids without a draft id are never drafted. A sampler
             checks the values when it first sees the tensor; do not change them afterwards.
-        token_counts: what penalties count; needed only when some request has penalties.
+        token_counts: the counts for penalties; needed only if some request has penalties.
         allowed_tokens: [num_masks, ceil(vocab_size / 32)] int32, a bit per token, see
             `pack_allowed`. Masks restrict the target's law and leave the draft's alone. None allows
             all tokens everywhere.
@@ -168,7 +168,7 @@ class SampleBatch:
         slot_ids: [num_reqs] int, each request's slot in `token_counts`; None means slot i.
         draft_to_target: [vocab_size] int64, the target id of each draft id; None means the same.
         target_vocab_size: the vocabulary of the drawn ids; required with `draft_to_target`.
-        token_counts: what penalties count; needed only when some request has penalties.
+        token_counts: the counts for penalties; needed only if some request has penalties.
         allowed_tokens, allowed_rows: as in `VerifyBatch`; a draft draw has none.
 
     Raises:
