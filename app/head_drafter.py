@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from attrs import define, field, frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from ..core import AcceptanceStatistics
@@ -26,35 +26,6 @@ NUM_DRAFTS = 256
 LEAST_RATE = 0.05
 
 _logger = logging.getLogger(__name__)
-
-
-@define(eq=False)
-class AcceptanceWatch:
-    """Warns once if almost none of a head's drafts are accepted.
-
-    A head that is loaded with a wrong switch does not fail: it drafts nonsense, and the output
-    stays exact.
-
-    Attributes:
-        statistics: those of the first drafts; complete once there are `NUM_DRAFTS`.
-    """
-
-    statistics: AcceptanceStatistics = field(factory=AcceptanceStatistics)
-
-    def observe(self, verdicts: Sequence[Verdict], what_to_check: str) -> None:
-        """Count the drafts of a step, and warn after the last that counts."""
-        figures = self.statistics
-        for verdict in verdicts:
-            if figures.num_drafts == NUM_DRAFTS:
-                return
-            figures.observe(verdict.num_draft_tokens, verdict.num_accepted)
-            if figures.num_drafts == NUM_DRAFTS and figures.acceptance_rate < LEAST_RATE:
-                _logger.warning(
-                    "draft head: %.1f %% of the first %d drafts were accepted; check %s",
-                    100 * figures.acceptance_rate,
-                    NUM_DRAFTS,
-                    what_to_check,
-                )
 
 
 @frozen(eq=False, kw_only=True)
@@ -84,12 +55,12 @@ class HeadDrafter(DrawingDrafter[HeadMemory]):
     Attributes:
         head: the draft head.
         target_vocab_size: how many ids the target has.
-        watch: warns if almost nothing is accepted; None if that is expected.
+        first_drafts: counts the first `NUM_DRAFTS`; None if almost nothing accepted is expected.
     """
 
     head: DraftHead[Any]
     target_vocab_size: int
-    watch: AcceptanceWatch | None = field(factory=AcceptanceWatch)
+    first_drafts: AcceptanceStatistics | None = field(factory=AcceptanceStatistics)
     max_model_len: int = derived(lambda self: self.head.max_model_len)
     taps: tuple[int, ...] = derived(lambda self: self.head.taps)
     draft_to_target: Tensor | None = derived(lambda self: self.head.draft_to_target)
@@ -166,6 +137,22 @@ class HeadDrafter(DrawingDrafter[HeadMemory]):
         memory.keep(frontier.slot_ids, positions, features)
 
     def notice(self, verdicts: Sequence[Verdict]) -> None:
-        """Warn if almost nothing is accepted, unless the policy was set to that."""
-        if self.watch is not None and self.policy.lossless:
-            self.watch.observe(verdicts, self.head.what_to_check)
+        """Warn once if almost nothing is accepted, unless the policy was set to that.
+
+        A head that is loaded with a wrong switch does not fail: it drafts nonsense, and the output
+        stays exact.
+        """
+        figures = self.first_drafts
+        if figures is None or not self.policy.lossless:
+            return
+        for verdict in verdicts:
+            if figures.num_drafts == NUM_DRAFTS:
+                return
+            figures.observe(verdict.num_draft_tokens, verdict.num_accepted)
+            if figures.num_drafts == NUM_DRAFTS and figures.acceptance_rate < LEAST_RATE:
+                _logger.warning(
+                    "draft head: %.1f %% of the first %d drafts were accepted; check %s",
+                    100 * figures.acceptance_rate,
+                    NUM_DRAFTS,
+                    self.head.what_to_check,
+                )

@@ -179,7 +179,7 @@ def _random_drafter(
 ) -> Drafter[Any]:
     if drafter.name in HEADS:
         head = random_head(draft_file or target_file, drafter.name, target)
-        return HeadDrafter(head=head, target_vocab_size=target.vocab_size, watch=None)
+        return HeadDrafter(head=head, target_vocab_size=target.vocab_size, first_drafts=None)
     draft = None if draft_file is None else random_model(draft_file, seed=1, **how)
     if draft is not None and draft.vocab_size != target.vocab_size:
         raise CheckpointError(

@@ -18,9 +18,9 @@ from acceptor.app.decode import DecodeStep
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.frontier import Running
-from acceptor.app.head_drafter import AcceptanceWatch, HeadDrafter
+from acceptor.app.head_drafter import HeadDrafter
 from acceptor.app.request_state import Verdict
-from acceptor.core import Probabilistic, Strict, Synthetic
+from acceptor.core import AcceptanceStatistics, Probabilistic, Strict, Synthetic
 from kit.draft_heads import SPECULATORS, TAPS, Arithmetic, HeadFiles, eagle, eagle3
 from kit.head_decoding import PROMPTS, decode, decoder_of, distance
 from kit.small_families import SHAPE
@@ -182,14 +182,14 @@ def test_a_head_of_which_nothing_is_accepted_is_spoken_of_once(
     decoding = decoder_of(target.model, head, Strict(), 1)
     assert isinstance(decoding.drafter, HeadDrafter)
     decoding.generate([ask(3, 4, max_tokens=9)])
-    assert decoding.drafter.watch is not None
-    assert decoding.drafter.watch.statistics.num_drafts > 3
+    assert decoding.drafter.first_drafts is not None
+    assert decoding.drafter.first_drafts.num_drafts > 3
     for policy, verdicts in (
         (Strict(), [REJECTED] * 100),
         (Strict(), [ACCEPTED, *[REJECTED] * 9] * 10),
         (Synthetic.from_acceptance_length(1.0, 1), [REJECTED] * 100),
     ):
-        drafter = evolve(decoding.drafter, policy=policy, watch=AcceptanceWatch())
+        drafter = evolve(decoding.drafter, policy=policy, first_drafts=AcceptanceStatistics())
         for _ in range(4):
             drafter.notice(verdicts)
     (said,) = caplog.messages
