@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any
 
 import torch
-from attrs import define
+from attrs import define, field
 from torch import Tensor
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
@@ -34,18 +34,19 @@ def without_collecting() -> Iterator[None]:
 
 
 @define(eq=False)
-class _CudaRecorder:
-    """See `cuda_recorder`.
+class CudaRecorder:
+    """Records CUDA graphs that share their memory, because they run one after the other.
 
     Attributes:
         pool: the memory that graphs share.
         newest: a graph that keeps the pool alive; CUDA frees a pool with its last graph.
     """
 
-    pool: Any
+    pool: Any = field(factory=torch.cuda.graph_pool_handle)
     newest: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, action: Callable[[], None]) -> Callable[[], None]:
+        """Run an action and capture it; return a function that replays it."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         try:
@@ -92,8 +93,3 @@ class _CudaRecorder:
         graph.capture_begin(capture_error_mode="thread_local")
         spare.zero_()
         graph.capture_end()
-
-
-def cuda_recorder() -> Record:
-    """A recorder of CUDA graphs that share their memory, because they run one after the other."""
-    return _CudaRecorder(torch.cuda.graph_pool_handle())

@@ -19,7 +19,7 @@ from ..drafter import Drawn
 from ..frontier import Frontier, Running, rows_of
 from ..request_state import Verdict
 from ..token_masks import StepMasks
-from .capture import Record, cuda_recorder
+from .capture import CudaRecorder, Record
 from .captured_step import Answer, CapturedStep, copy_params, kind_of
 from .out_of_memory import is_out_of_memory
 from .runner import EagerRunner, Gained, Runner
@@ -191,7 +191,7 @@ def padded(num_reqs: int) -> int:
 def new_runner(step: DecodeStep, *, is_bounded: bool = False) -> Runner:
     """The fastest runner on the target's device; see `GraphRunner`."""
     if step.target.device.type == "cuda":
-        return GraphRunner(step, cuda_recorder(), is_bounded)
+        return GraphRunner(step, CudaRecorder(), is_bounded)
     return EagerRunner(step)
 
 
@@ -206,7 +206,7 @@ def can_be_captured(model: LanguageModel[Any]) -> bool:
         model.forward(place, place, cache, place[0], max_position=0)
 
     try:
-        cuda_recorder()(forward)
+        CudaRecorder()(forward)
     except RuntimeError as error:
         if is_out_of_memory(error):
             raise

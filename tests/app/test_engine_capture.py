@@ -15,7 +15,7 @@ import torch
 from attrs import define
 from torch import Tensor
 
-from acceptor.app.engine.capture import cuda_recorder
+from acceptor.app.engine.capture import CudaRecorder
 from acceptor.app.engine.engine import Engine
 from acceptor.core import Probabilistic, SamplingParams
 from kit.toy_pair import Pair, engine_with
@@ -110,7 +110,7 @@ def test_no_garbage_is_collected_during_a_capture(graphs: Graphs) -> None:
         # Many more objects than the collector waits for.
         assert len([[] for _ in range(100_000)]) == 100_000
 
-    replay = cuda_recorder()(action)
+    replay = CudaRecorder()(action)
     assert graphs.num_captured == 1
     assert gc.isenabled()
     replay()
@@ -118,7 +118,7 @@ def test_no_garbage_is_collected_during_a_capture(graphs: Graphs) -> None:
 
 def test_a_capture_that_breaks_off_leaves_the_next_one_whole(graphs: Graphs) -> None:
     """It raises its own error, not the one of ending it, and the next capture succeeds."""
-    record, attempts = cuda_recorder(), count()
+    record, attempts = CudaRecorder(), count()
 
     def fails_when_captured() -> None:
         if next(attempts):
@@ -142,7 +142,7 @@ def test_a_full_device_tells_what_was_asked(graphs: Graphs) -> None:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     with pytest.raises(torch.OutOfMemoryError):
-        cuda_recorder()(asks_too_much)
+        CudaRecorder()(asks_too_much)
 
 
 def fill(out: Tensor, value: float) -> None:
@@ -151,7 +151,7 @@ def fill(out: Tensor, value: float) -> None:
 
 @pytest.mark.gpu
 def test_a_recorder_goes_on_when_its_graphs_are_gone() -> None:
-    record, out = cuda_recorder(), torch.zeros(4, device="cuda")
+    record, out = CudaRecorder(), torch.zeros(4, device="cuda")
     for value in (1.0, 2.0):
         record(partial(fill, out, value))()
     assert out.tolist() == [2.0] * 4
@@ -166,7 +166,7 @@ def test_a_recorder_goes_on_when_its_graphs_are_gone() -> None:
 def test_a_capture_that_breaks_off_on_a_gpu_leaves_random_numbers_and_captures_whole(
     breaks: Callable[[], object],
 ) -> None:
-    record, attempts, out = cuda_recorder(), count(), torch.zeros(4, device="cuda")
+    record, attempts, out = CudaRecorder(), count(), torch.zeros(4, device="cuda")
 
     def breaks_when_captured() -> None:
         if next(attempts):

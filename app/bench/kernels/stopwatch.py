@@ -13,7 +13,7 @@ import torch
 from attrs import define, field
 from torch import Tensor
 
-from ...engine.capture import cuda_recorder
+from ...engine.capture import CudaRecorder
 
 Call = Callable[[], Any]
 
@@ -41,7 +41,7 @@ class Stopwatch:
 
     def replays(self, calls: Sequence[Call], count: int) -> list[float]:
         """Times between two events around each replay of a call's CUDA graph."""
-        record = cuda_recorder()
+        record = CudaRecorder()
         graphs = [record(call) for call in calls]
         pairs = [(_event(), _event()) for _ in range(count)]
         for replay, (start, end) in zip(cycle(graphs), pairs, strict=False):
