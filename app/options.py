@@ -84,7 +84,9 @@ SETTINGS: Mapping[str, click.Option] = {
     "models.draft": option("--draft", str, "Draft: directory or hub id.  [default: bundled]"),
     "models.dtype": option("--dtype", str, "float32, bfloat16 or float16."),
     "models.device": option("--device", str, "cpu, cuda or cuda:N.  [default: cpu]"),
-    "models.num_threads": option("--threads", int, "CPU threads.  [default: by the target's size]"),
+    "models.num_threads": option(
+        "--threads", int, "CPU threads.  [default: by the target's size]", name="num_threads"
+    ),
     "models.forward": option(
         "--forward", Name("..adapters.forward_choice:FORWARDS"), "What computes.  [default: auto]"
     ),

@@ -40,12 +40,6 @@ NUMBERS = Several(click.FLOAT, "X")
 POLICY_NAMES = Several(Name(POLICIES))
 
 
-def same(flag: str, name: str | None = None) -> click.Option:
-    """An option of `acceptor generate`, whose value goes by the flag's name or by this one."""
-    like = next(one for one in SETTINGS.values() if one.opts == [flag])
-    return option(flag, None if like.is_flag else like.type, str(like.help), name=name)
-
-
 def _preset(context: click.Context, _: click.Parameter, name: str | None) -> str | None:
     """Take the pair's values for flags that are not given."""
     if name is not None:
@@ -62,7 +56,7 @@ PAIR = option(
     callback=_preset,
 )
 
-DRAFTER = same("--drafter")
+DRAFTER = SETTINGS["drafter.name"]
 DRAFTERS = option(
     "--drafter",
     Several(Name(".config:DRAFTERS")),
@@ -71,8 +65,8 @@ DRAFTERS = option(
 )
 
 MODELS = (
-    same("--target"),
-    same("--draft"),
+    SETTINGS["models.target"],
+    SETTINGS["models.draft"],
     option("--random-weights", FILE, "A target of this config.json's shape.", flag_value=""),
     option("--draft-random-weights", FILE, "A draft of this config.json's shape."),
     option("--target-layers", int, "With random weights: fewer layers than the config has."),
@@ -83,11 +77,11 @@ MODELS = (
         "With random weights: each layer adds this much of what the one before adds.  "
         "[default: 1; less for an early exit]",
     ),
-    same("--dtype"),
+    SETTINGS["models.dtype"],
     option("--device", str, "cpu, cuda or cuda:N.", "cpu"),
     option("--max-model-len", int, "A context shorter than the target's own."),
-    same("--threads", "num_threads"),
-    same("--forward"),
+    SETTINGS["models.num_threads"],
+    SETTINGS["models.forward"],
 )
 
 SWEEP = (
@@ -112,9 +106,9 @@ SWEEP = (
         "Also run with an adaptive K, by a file that `acceptor tune --json` wrote.",
         name="tuned",
     ),
-    same("--top-k"),
-    same("--top-p"),
-    same("--min-p"),
+    SETTINGS["sampling.top_k"],
+    SETTINGS["sampling.top_p"],
+    SETTINGS["sampling.min_p"],
 )
 
 REQUESTS = (
@@ -129,7 +123,7 @@ REQUESTS = (
         "The share of requests at temperature 0 in every setting.",
         0.0,
     ),
-    same("--ignore-eos"),
+    SETTINGS["decoding.ignore_eos"],
     option("--num-requests", int, "How many requests are measured.", 32),
     option("--seed", int, "Repeat a load.", 0),
 )
