@@ -11,8 +11,10 @@ from threading import Lock
 from typing import Any
 
 import torch
-from attrs import define, field
+from attrs import define
 from torch import Tensor
+
+from ...core.policies.parameters import derived
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
 """Runs an action once or more, and returns a function that repeats it."""
@@ -42,7 +44,7 @@ class CudaRecorder:
         newest: a graph that keeps the pool alive; CUDA frees a pool with its last graph.
     """
 
-    pool: Any = field(factory=torch.cuda.graph_pool_handle)
+    pool: Any = derived(lambda _: torch.cuda.graph_pool_handle())
     newest: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, action: Callable[[], None]) -> Callable[[], None]:
