@@ -86,7 +86,7 @@ FLOAT_DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float
 """Dtypes as safetensors spells them. Others are quantised or foreign: a cast does not suffice."""
 
 UNUSED = re.compile(r"d2t|t2d|(.*\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
-"""Maps of token ids, which are read on their own, and frequencies, which the config tells."""
+"""Maps of token ids, which are read separately, and frequencies, which the config gives."""
 
 Shape = tuple[int, ...]
 

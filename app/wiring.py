@@ -125,7 +125,7 @@ def _check_reaches(sampler: Sampler, device: str) -> None:
 def runner_for(*models: LanguageModel[Any] | None) -> Callable[[DecodeStep], Runner]:
     """A maker of the runner for these models' steps.
 
-    A network of transformers may wait for the device, and reads as much of a slot as it is told.
+    A network of transformers may wait for the device, and reads as much of a slot as requested.
     """
     libraries = [model for model in models if not isinstance(model, TransformerModel | None)]
     if not all(map(can_be_captured, libraries)):

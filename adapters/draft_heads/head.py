@@ -17,14 +17,14 @@ class Head(SlotMemory):
     """A `acceptor.core.ports.DraftHead`.
 
     Attributes:
-        read: from the target's hidden states to features.
-        layer: from features and embeddings, [num_reqs, num_rows, feature_size] each, to the next
+        read: turns the target's hidden states into features.
+        layer: turns features and embeddings, [num_reqs, num_rows, feature_size] each, into the next
             features, after writing rows.
         layer_shapes: see `SlotMemory`.
         embedding: [target's vocab_size, feature_size].
-        norm: between features and lm_head, or None.
+        norm: applied to features before lm_head, or None.
 
-    The other fields are as of `DraftHead`.
+    The other fields are those of `DraftHead`.
     """
 
     taps: tuple[int, ...]

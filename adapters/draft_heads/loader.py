@@ -225,7 +225,7 @@ def _head(
     read_parts: Callable[[WeightReader], dict[str, Any]],
     **more: Any,
 ) -> Head:
-    """A head of these parts, and of what it has of its target."""
+    """Build a head of these parts, and of those that it shares with its target."""
     size = layer.hidden_size
     has_embedding = _EMBEDDING in checkpoint.entries or size != target.hidden_size
 
@@ -237,7 +237,7 @@ def _head(
 
     checkpoint.check(expected_tensors(layer, read_all))
     parts = read_all(WeightReader(checkpoint, layer, target.dtype, target.device))
-    # Most have a copy of it.
+    # Most heads' files hold a copy of it.
     if has_embedding and torch.equal(parts["embedding"], target.embedding):
         parts["embedding"] = target.embedding
     parts |= {"layer_shapes": (layer.layer_shape,), "max_model_len": target.max_model_len}

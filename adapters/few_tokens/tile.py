@@ -7,7 +7,7 @@ import triton.language as tl
 
 
 class Product(NamedTuple):
-    """What a product's kernel is given; a field that is None is compiled away."""
+    """The arguments of a product's kernel; code for a field that is None is compiled away."""
 
     x: Any
     """[tokens, size]; of every `every` tokens the last one is taken."""

@@ -137,7 +137,7 @@ class Measurement(Runner):
         return self
 
     def _take_step(self, *, counts: bool) -> set[int]:
-        """Take a step; the requests that ended."""
+        """Take a step; returns the requests that ended."""
         loop, began = self.engine.loop, self.plan.clock()
         prefill_seconds = loop.prefill_seconds
         ended = [one.record for one in self.engine.step() if one.record is not None]

@@ -82,7 +82,7 @@ class Campaign:
             for place in range(0, len(chunks), self.num_workers):
                 some = chunks[place : place + self.num_workers]
                 new = [n for n, _ in some if n < first + num_new]
-                # Neighbours run at once, so they are of different forms, which share few kernels.
+                # Neighbours run at once, so they have different forms, which share few kernels.
                 for calls in product(range(NUM_SHAPES), range(REHEARSALS), self.backends, new):
                     pool.submit(self.rehearse, *calls)
                 pending |= {pool.submit(self.found, *chunk): chunk[0] for chunk in some}

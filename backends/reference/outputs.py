@@ -56,12 +56,12 @@ def write_logprobs(
     """Write logprobs of emitted tokens and of the most likely ones.
 
     Args:
-        into: where to write.
+        into: the memory to write to.
         places: each token's request, and its place there: [num_rows] int64 both.
         params: the batch's parameters.
         raw_logits: [num_rows, vocab_size].
         logits: [num_rows, vocab_size], after bias, penalties and masks.
-        token_ids: [num_rows] int64, what was emitted.
+        token_ids: [num_rows] int64, the emitted tokens.
     """
     logprobs = _row_logprobs(raw_logits, logits, params, places[0])
     into.emitted[places] = logprobs.gather(1, token_ids[:, None]).squeeze(1).float()

@@ -152,7 +152,7 @@ def test_random_cases_have_every_pair_of_features_and_seeds_of_their_own() -> No
 
 
 def launched(some: Inputs) -> tuple[object, ...]:
-    """All that kernels may be compiled for in a verification."""
+    """All properties of a verification that kernels may be compiled for."""
     batch, params = some.verify_batch(), some.params_by_slot()
     strides = [(name, tensor.stride()) for name, tensor in named_tensors((batch, params))]
     target, asked = params.target, (params.num_logprobs, params.target.all_greedy)
@@ -164,7 +164,7 @@ def test_a_form_has_few_shapes_which_decide_what_is_compiled(number: int) -> Non
     generator = Generator(largest_vocabulary=1100, num_forms=48)
     kinds = defaultdict[int | None, set[object]](set)
     for case in generator.cases(number, 10 * NUM_SHAPES):
-        # Of no requests nothing is compiled, and crowds are rare.
+        # A batch without requests compiles nothing, and crowds are rare.
         if 0 < len(case.num_draft_tokens) < 60:
             inputs = make_inputs(case).with_arbitrary_drafts()
             kinds[case.shape] |= {launched(inputs), launched(varied(inputs)[0])}
