@@ -6,10 +6,11 @@ take tensors instead of batches, because the compiler cannot trace attrs classes
 
 from typing import NamedTuple
 
-from attrs import field, frozen
+from attrs import frozen
 from torch import Tensor
 
 from ...core import Policy, SamplingTensors, Stream
+from ...core.policies.parameters import derived
 from . import registration
 from .registration import described
 
@@ -56,12 +57,7 @@ class VerifyOperator:
     backend: str
     policy: Policy
     params: SamplingTensors
-    _param_tensors: list[Tensor] = field(init=False, repr=False, factory=list)
-    _call: str = field(init=False, repr=False)
-
-    @_call.default
-    def _describe(self) -> str:
-        return described(self, self._param_tensors)
+    _bound: tuple[str, list[Tensor]] = derived(described)
 
     def __call__(
         self,
@@ -81,7 +77,7 @@ class VerifyOperator:
         """Verify; arguments are as in `VerifyBatch`, but token counts are two tensors."""
         given = [target_logits, cu_num_logits, draft_token_ids, positions, draft_logits, slot_ids]
         given += [draft_to_target, prompt_mask, output_counts, allowed_tokens, allowed_rows]
-        results = registration.verify(self._call, self._param_tensors, given)
+        results = registration.verify(*self._bound, given)
         token_ids, num_accepted, status, *rest = results
         logprobs = None
         if self.params.num_logprobs is not None:
@@ -108,12 +104,7 @@ class SampleOperator:
     draft_index: int | None = None
     draft_stream: Stream = Stream.DRAFT
     target_vocab_size: int | None = None
-    _param_tensors: list[Tensor] = field(init=False, repr=False, factory=list)
-    _call: str = field(init=False, repr=False)
-
-    @_call.default
-    def _describe(self) -> str:
-        return described(self, self._param_tensors)
+    _bound: tuple[str, list[Tensor]] = derived(described)
 
     def __call__(
         self,
@@ -130,5 +121,5 @@ class SampleOperator:
         """Draw; arguments are as in `SampleBatch`, but token counts are two tensors."""
         given = [logits, positions, slot_ids, draft_to_target, prompt_mask, output_counts]
         given += [allowed_tokens, allowed_rows]
-        token_ids, status, *rest = registration.sample(self._call, self._param_tensors, given)
+        token_ids, status, *rest = registration.sample(*self._bound, given)
         return SampleTensors(token_ids, status, LogprobTensors(*rest) if len(rest) else None)

@@ -111,10 +111,11 @@ def _tensors(output: object) -> list[Tensor]:
     return [tensor for _, tensor in named_tensors(output)]
 
 
-def described(operator: Any, tensors: list[Tensor]) -> str:
+def described(operator: Any) -> tuple[str, list[Tensor]]:
     """All that an operator is bound to, as text and tensors."""
+    tensors: list[Tensor] = []
     bound = (part.name for part in attrs.fields(type(operator)) if part.init)
-    return json.dumps({name: describe(getattr(operator, name), tensors) for name in bound})
+    return json.dumps({name: describe(getattr(operator, name), tensors) for name in bound}), tensors
 
 
 def describe(value: object, tensors: list[Tensor]) -> Any:

@@ -169,9 +169,9 @@ def test_what_the_compiler_is_told_is_true(backend: str) -> None:
     policy = Typical() if backend == "reference" else Probabilistic()
     logprobs = 3 if backend == "reference" else None
     verify = VerifyOperator(backend, policy, params_on(device, logprobs=logprobs))
-    call = (verify._call, verify._param_tensors, [*tensors.values()])
+    call = (*verify._bound, [*tensors.values()])
     torch.library.opcheck(torch.ops.acceptor.verify.default, call)
     draw = SampleOperator(backend=backend, params=params_on(device, logprobs=logprobs))
     rows = {"logits": tensors["target_logits"][:NUM_REQS], "positions": tensors["positions"]}
-    call = (draw._call, draw._param_tensors, [rows.get(name) for name in SAMPLE])
+    call = (*draw._bound, [rows.get(name) for name in SAMPLE])
     torch.library.opcheck(torch.ops.acceptor.sample.default, call)
