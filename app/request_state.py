@@ -31,13 +31,15 @@ FATAL = Status.TARGET_LOGITS_INVALID | Status.DRAFT_LOGITS_INVALID | Status.NOTH
 
 
 class Detokenizer(Protocol):
-    """Turns the tokens of one output into text as they come."""
+    """Turns the tokens of one output into text as they come; by default into none."""
 
-    def push(self, token_ids: Iterable[int]) -> str:
+    def push(self, token_ids: Iterable[int]) -> str:  # noqa: ARG002, see the class
         """The text that these tokens settle; empty while a character is unfinished."""
+        return ""
 
     def finish(self) -> str:
         """The remaining text, when no token follows."""
+        return ""
 
 
 @frozen

@@ -3,7 +3,6 @@
 They are those of `acceptor.app.wiring`, or have random weights and a real model's shape.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from ..engine.parts import Parts
 from ..engine.runner import EagerRunner
 from ..head_drafter import HeadDrafter
 from ..policies import PolicySettings, make_policy
+from ..request_state import Detokenizer
 from ..threads import use_threads
 from ..wiring import new_drafter, runner_for, wire, with_settings
 from .requests import Reader
@@ -34,16 +34,8 @@ ADDED_BEHIND_EXIT = 0.1
 """About the share of layers after an early exit in what all layers of a random target add."""
 
 
-class NoText:
+class NoText(Detokenizer):
     """Replaces a missing tokenizer: tokens have no text."""
-
-    def push(self, token_ids: Iterable[int]) -> str:  # noqa: ARG002, as its port
-        """Nothing."""
-        return ""
-
-    def finish(self) -> str:
-        """Nothing."""
-        return ""
 
 
 @frozen(eq=False, kw_only=True)
