@@ -20,7 +20,7 @@ def target_ids_from_offsets(offsets: Tensor) -> Tensor:
         offsets: [draft_vocab_size] int, target id minus draft id.
 
     Returns:
-        [draft_vocab_size] int64. Keep it: samplers check every tensor that is new to them.
+        [draft_vocab_size] int64. Keep it, because samplers check every tensor that is new to them.
 
     Raises:
         InvalidInputError: wrong shape or dtype.
@@ -84,8 +84,8 @@ def chosen_logprobs(
     An emitted token's logit minus its logprob is the row's log-sum-exp, so no row is summed again.
 
     Args:
-        batch, output: what was verified, and what came out.
-        params: what it was verified with; every request asks for logprobs of raw logits.
+        batch, output: a verified batch, and its output.
+        params: the parameters it was verified with; every request asks for raw logprobs.
         token_ids: [num_reqs, n] int, each request's ids, in the vocabulary.
 
     Returns:

@@ -32,7 +32,7 @@ class Sampler(Protocol):
 
     Calls work in a workspace: a one-dimensional uint8 tensor, 16-byte aligned, on the batch's
     device. It is zero when first used, and every completed call leaves it usable for the next, of
-    any kind, on the same stream. Whoever owns it zeroes it after a call that broke off.
+    any kind, on the same stream. Its owner must zero it after a call that failed.
 
     Both verbs raise `InvalidInputError` when batch, parameters, `out` and workspace do not fit
     together, before any work and without waiting for the device; `verify` raises
@@ -51,10 +51,10 @@ class Sampler(Protocol):
         """Accept a part of every draft and add one recovered or bonus token.
 
         Args:
-            batch: what the models said.
+            batch: the models' logits and the drafts.
             params: the requests' parameters, in the batch's order.
             policy: the law by which draft tokens survive.
-            out: where to write, see `empty_verify_output`; allocated when None, else returned.
+            out: the output, see `empty_verify_output`; allocated when None, else returned.
             workspace: [at least `verify_workspace_size`] uint8; the backend's own when None.
         """
 
@@ -119,7 +119,7 @@ class LanguageModel(SlotModel[Cache], Protocol[Cache]):
 
     @property
     def forward_name(self) -> str:
-        """The forward of its decode steps, for the record: `triton`, `torch` or another name."""
+        """The name of its decode steps' forward, `triton`, `torch` or another one."""
 
     def forward(
         self,
@@ -169,7 +169,7 @@ class DraftHead(SlotModel[Cache], Protocol[Cache]):
 
     @property
     def what_to_check(self) -> str:
-        """Settings to check when almost nothing is accepted: their names, and the values in use."""
+        """The settings to check when almost nothing is accepted, with the values in use."""
 
     def read(self, hidden: Sequence[Tensor]) -> Tensor:
         """Features […, feature_size] from hidden states […, target's hidden_size] of each tap."""

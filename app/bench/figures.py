@@ -73,7 +73,7 @@ class Acceptance:
 
     @property
     def num_final_tokens(self) -> int:
-        """Tokens that the target added itself: one per step, unless a stop came before it."""
+        """The tokens that the target added itself, one per step unless a stop came before it."""
         return self.num_recovered_tokens + self.num_bonus_tokens + self.num_plain_tokens
 
     @classmethod

@@ -15,7 +15,7 @@ class Check:
     """A prediction beside a run of the benchmark.
 
     Attributes:
-        prediction: the model's.
+        prediction: the model's prediction.
         measured: the run's tokens per second.
         is_new_length: whether the model had no measurement at this K.
         is_new_concurrency: whether the model had no measurement at this concurrency.

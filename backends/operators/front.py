@@ -96,7 +96,7 @@ class SampleOperator:
 
     Attributes:
         backend: a name in the registry.
-        params: of the batch's requests, in its order.
+        params: those of the requests, in the batch's order.
     """
 
     backend: str

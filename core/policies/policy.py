@@ -99,7 +99,7 @@ class Policy(Protocol):
         """How far a lossy policy moves the law of the token emitted at each row.
 
         Returns:
-            [K] float64 in [0, 1]: the total variation between the target's law and the law of the
+            [K] float64 in [0, 1], the total variation between the target's law and the law of the
             emitted token over all possible drafts, given the tokens before it. None from a lossless
             policy, and from one that does not look at the draft's law.
         """
