@@ -143,14 +143,12 @@ def _eagle(config: JsonObject, checkpoint: Tensors, target: Target) -> Head:
         raise config.error("hidden_size", f"the target's, {target.hidden_size}", size)
     # If the config does not say, the head may have a bias or not.
     has_bias = config.flag("bias", default="fc.bias" in checkpoint.entries)
-    planner = StepPlanner.of(layer, target.max_model_len, target.embedding)
 
     def read_parts(read: WeightReader) -> dict[str, Any]:
-        merge = Merge(read.linear({"fc": size}, 2 * size, bias=has_bias))
-        return {"layer": _layer(read, planner, _LAYER, merge, size)}
+        return {"mix": Merge(read.linear({"fc": size}, 2 * size, bias=has_bias))}
 
     return _head(
-        *(checkpoint, layer, target, read_parts),
+        *(checkpoint, layer, target, _LAYER, size, read_parts),
         what_to_check=f"that it is this target's, and rope_theta ({layer.rope.theta:g})",
         taps=(target.num_layers,),
         # The last hidden states, as the target's LM head reads them.
@@ -166,7 +164,6 @@ def _eagle3(config: JsonObject, checkpoint: Tensors, target: Target) -> Head:
     switches, taps = read_switches(config), read_taps(config, target)
     num_ids = config.integer("draft_vocab_size", 1, target.vocab_size, default=target.vocab_size)
     size, tap_size, num_taps = layer.hidden_size, target.hidden_size, len(taps)
-    planner = StepPlanner.of(layer, target.max_model_len, target.embedding)
 
     def read_parts(read: WeightReader) -> dict[str, Any]:
         norms: tuple[RMSNorm, ...] = ()
@@ -180,16 +177,17 @@ def _eagle3(config: JsonObject, checkpoint: Tensors, target: Target) -> Head:
             features_norm=read.norm(prefix + _FEATURES_NORM),
             normalised_residual=switches["norm_before_residual"],
         )
-        output_norm = norm if switches["norm_output"] else None
+        normalised = switches["norm_output"]
         return {
             "read": Fusion(norms, read.linear({"fc": size}, num_taps * tap_size, bias=False)),
-            "layer": _layer(read, planner, prefix, mix, 2 * size, output_norm),
-            "norm": None if switches["norm_output"] else norm,
+            "mix": mix,
+            "output_norm": norm if normalised else None,
+            "norm": None if normalised else norm,
             "lm_head": read.linear({"lm_head": num_ids}, size, bias=False),
         }
 
     return _head(
-        *(checkpoint, layer, target, read_parts),
+        *(checkpoint, layer, target, prefix, 2 * size, read_parts),
         what_to_check=(
             "that it is this target's, and norm_before_residual "
             f"({switches['norm_before_residual']}), rope_theta ({layer.rope.theta:g}), {TAPS} "
@@ -200,40 +198,33 @@ def _eagle3(config: JsonObject, checkpoint: Tensors, target: Target) -> Head:
     )
 
 
-def _layer(
-    read: WeightReader,
-    planner: StepPlanner,
-    prefix: str,
-    mix: Merge | SideBySide,
-    num_inputs: int,
-    output_norm: RMSNorm | None = None,
-) -> EagleLayer:
-    return EagleLayer(
-        mix=mix,
-        attention=read.attention(prefix, read.config.windows[0], num_inputs),
-        mlp_norm=read.norm(prefix + MLP_NORM),
-        mlp=read.mlp(prefix),
-        output_norm=output_norm,
-        planner=planner,
-    )
-
-
 def _head(
     checkpoint: Tensors,
     layer: ModelConfig,
     target: Target,
+    prefix: str,
+    num_inputs: int,
     read_parts: Callable[[WeightReader], dict[str, Any]],
     **more: Any,
 ) -> Head:
-    """Build a head of these parts, and of those that it shares with its target."""
+    """Read a head's layer, with inputs of num_inputs, and its other parts; check headers first."""
     size = layer.hidden_size
     has_embedding = _EMBEDDING in checkpoint.entries or size != target.hidden_size
+    planner = StepPlanner.of(layer, target.max_model_len, target.embedding)
 
     def read_all(read: WeightReader) -> dict[str, Any]:
-        embedding = target.embedding
+        embedding, parts = target.embedding, read_parts(read)
         if has_embedding:
             embedding = read.tensor(_EMBEDDING, target.vocab_size, size)
-        return {"embedding": embedding, **read_parts(read)}
+        of_layer = EagleLayer(
+            mix=parts.pop("mix"),
+            attention=read.attention(prefix, layer.windows[0], num_inputs),
+            mlp_norm=read.norm(prefix + MLP_NORM),
+            mlp=read.mlp(prefix),
+            output_norm=parts.pop("output_norm", None),
+            planner=planner,
+        )
+        return {"embedding": embedding, "layer": of_layer, **parts}
 
     checkpoint.check(expected_tensors(layer, read_all))
     parts = read_all(WeightReader(checkpoint, layer, target.dtype, target.device))
@@ -249,9 +240,6 @@ def _draft_to_target(checkpoint: Tensors, draft_vocab_size: int, target: Target)
         target_ids = read_draft_ids(checkpoint, draft_vocab_size, target.vocab_size)
         return target_ids.to(target.device)
     if draft_vocab_size < target.vocab_size:
-        where, expected = (
-            f"{checkpoint.directory}: {DRAFT_TO_TARGET}",
-            f"shape [{draft_vocab_size}]",
-        )
-        raise unfit(where, expected, "no such tensor")
+        where = f"{checkpoint.directory}: {DRAFT_TO_TARGET}"
+        raise unfit(where, f"shape [{draft_vocab_size}]", "no such tensor")
     return None
