@@ -1,5 +1,5 @@
-// Logit bias, penalties and masks, applied to logits as they are loaded. Compiled in only when some
-// request of the batch has any.
+// Logit bias, penalties and masks, applied while logits are loaded. Compiled in only if some request of
+// the batch has any.
 #pragma once
 #include "law.cuh"
 
@@ -8,7 +8,7 @@ __device__ inline int id_of(int block, int j) {
     return block * BLOCK_SIZE + (j / 8) * (BLOCK_SIZE / 2) + lane_id() * 8 + j % 8;
 }
 
-// Of one row of one request. Null pointers: the batch has no such thing.
+// The changes of one row of one request. Null pointers: the batch has no such change.
 struct Adjustment {
     const i64* bias_ids;
     const float* bias_values;
@@ -25,10 +25,10 @@ struct Adjustment {
     __device__ bool changes() const { return num_bias > 0 || output_counts; }
 };
 
-// What a mask forbids; NaN and +inf stay, to be found.
+// Sets forbidden logits to -inf; NaN and +inf stay, so that they are found later.
 __device__ inline float forbidden(float logit) { return logit < INFINITY ? -INFINITY : logit; }
 
-// Without a branch, so that many such loads can be on their way at once.
+// Without a branch, so that many such loads can be in flight at once.
 __device__ inline i64 integer_at(const Integers& integers, i64 index) {
     const int* words = reinterpret_cast<const int*>(integers.data + index * integers.stride);
     const int low = words[0], high = words[integers.wide];
@@ -36,7 +36,7 @@ __device__ inline i64 integer_at(const Integers& integers, i64 index) {
     return integers.wide ? whole : low;
 }
 
-// One rounding an operation, never contracted, as the contract says. `count` is of the output so far.
+// One rounding per operation, never contracted, as the contract says. `count` is that of the output so far.
 __device__ inline float penalised(const Adjustment& a, float logit, bool in_prompt, int count) {
     if (in_prompt || count > 0)
         logit = logit > 0.0f ? __fdiv_rn(logit, a.repetition) : __fmul_rn(logit, a.repetition);
@@ -68,7 +68,7 @@ __device__ COLD float adjust_logit(const Adjustment& a, i64 id, float logit) {
     return adjusted(a, id, logit);
 }
 
-// Of a lane's logits those that a list of ids names, a bit each. By a warp.
+// A bit for each of a lane's logits that a list of ids names. By a warp.
 template <typename IdAt>
 __device__ inline u32 named_in(int count, int block, int num_ids, IdAt id_at) {
     u32 named = 0;
@@ -206,7 +206,7 @@ struct Logits {
     float of[PER_LANE];
 };
 
-// The same by value, for calls: else logits would live in memory.
+// The same by value, for calls: otherwise logits would live in memory.
 __device__ COLD Logits adjust_marked(const Adjustment& a, int block, u32 mark, Logits logits) {
     adjust_marked(a, block, mark, logits.of);
     return logits;

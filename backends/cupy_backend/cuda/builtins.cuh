@@ -23,7 +23,7 @@ __device__ inline float max_nan(float a, float b) {
     return y;
 }
 
-// The same of both halves of two words, which are bfloat16.
+// The same for both halves of two words, which are bfloat16.
 __device__ inline unsigned int max_nan_of_pairs(unsigned int a, unsigned int b) {
     unsigned int y;
     asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
@@ -42,7 +42,7 @@ __device__ inline float half_bits_to_float(unsigned short bits) {
     return y;
 }
 
-// Adds 1 to a counter that begins again at 0 behind `last`, and orders what was stored before.
+// Adds 1 to a counter that wraps to 0 after `last`, and orders earlier stores.
 __device__ inline unsigned int increment_acq_rel(unsigned int* address, unsigned int last) {
     unsigned int before;
     asm volatile("atom.inc.acq_rel.gpu.global.u32 %0, [%1], %2;"
@@ -58,7 +58,7 @@ __device__ inline unsigned int load_relaxed(const unsigned int* address) {
     return value;
 }
 
-// Adds where nobody asks for what was there.
+// Adds without reading the old value.
 __device__ inline void add_relaxed(unsigned int* address, unsigned int value) {
     asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" : : "l"(address), "r"(value) : "memory");
 }
@@ -81,7 +81,7 @@ __device__ inline unsigned int signs_of_pair(unsigned int pair) {
     return signs;
 }
 
-// ~(a | b & c), which a compiler would take apart.
+// ~(a | b & c) in one instruction; a compiler would split it.
 __device__ inline unsigned int neither(unsigned int a, unsigned int b, unsigned int c) {
     unsigned int bits;
     asm("lop3.b32 %0, %1, %2, %3, 0x07;" : "=r"(bits) : "r"(a), "r"(b), "r"(c));
@@ -108,22 +108,22 @@ __device__ inline unsigned int lowered_pair(unsigned int pair, unsigned int lowe
     return lowered;
 }
 
-// Once every CTA has come here, the next launch may begin, if it was made to overlap.
+// The next launch may begin once every CTA has called this, if it was made to overlap.
 __device__ inline void let_next_launch_begin() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-// Until the launch before has ended, which it always has before sm_90.
+// Waits until the previous launch has ended, which it always has before sm_90.
 __device__ inline void wait_for_launch_before() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// Into registers that keep what they held unless it is wanted. A branch around a load would have
-// its result copied, and so waited for.
+// Loads into registers, which keep their values unless it is wanted. A branch around a load would copy its
+// result, and so wait for it.
 __device__ inline void load_once_if(bool wanted, const uint4* address, uint4& v) {
     asm volatile(
         "{ .reg .pred p; setp.ne.u32 p, %5, 0;"
@@ -147,7 +147,7 @@ __device__ inline void load_byte_if(bool wanted, const unsigned char* address, u
         : "l"(address), "r"(static_cast<unsigned int>(wanted)));
 }
 
-// The shared memory that a launch asks for beside what is declared.
+// The shared memory that a launch requests beyond what is declared.
 __device__ inline unsigned int* asked_shared_memory() {
     extern __shared__ __align__(16) unsigned int asked[];
     return asked;

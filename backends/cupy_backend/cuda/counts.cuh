@@ -19,8 +19,8 @@ __device__ inline void clear_counts() {
     for (int i = thread_id(); i <= NUM_COUNTS / 4; i += CTA_THREADS) words[i] = uint4{0, 0, 0, 0};
 }
 
-// Counts two logits of which a word holds the upper halves. Without a branch, and without asking for
-// what was there: hardware then adds up the ones that a warp adds at one place.
+// Counts two logits whose upper halves a word holds. There is no branch, and the old value is not read:
+// so hardware combines what a warp adds at one place.
 __device__ inline void count_pair(u32 pair) {
     const u32 in_sign = window_of_pair(pair & 0x7fff7fffu, BELOW_WINDOW, SIGN_BINS - 1);
     const u32 bytes = 4 * in_sign + (signs_of_pair(pair) & 4 * SIGN_BINS * 0x00010001u);
@@ -34,7 +34,7 @@ __device__ inline u32 pair_of(float low, float high) {
     return upper_halves(__float_as_uint(low), __float_as_uint(high));
 }
 
-// Whether some counted logit has more bits than its bin tells.
+// Whether some counted logit has more bits than its bin.
 __device__ inline u32& counts_are_coarse() { return asked_shared_memory()[NUM_COUNTS + 1]; }
 
 // By a warp.

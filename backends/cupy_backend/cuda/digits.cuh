@@ -1,17 +1,17 @@
-// A closer look at rows whose counts leave a threshold open: logits between two are counted by digits of
-// their keys, and what is above them is weighed. Masses are integers, 2^40 being the largest logit's
-// weight, so that no order of additions can matter.
+// A closer look at rows whose counts leave a threshold open: logits between two bounds are counted by digits
+// of their keys, and logits above are weighed. Masses are integers, in units of 2^-40 of the largest logit's
+// weight, so the order of additions does not matter.
 #pragma once
 #include "filters.cuh"
 
 constexpr int NUM_DIGITS = NUM_COUNTS - 8;
-constexpr int IN_VAIN = NUM_DIGITS;  // where what is not to be counted goes
-constexpr int SUMS = NUM_COUNTS - 4;  // of masses, two
+constexpr int IN_VAIN = NUM_DIGITS;  // the counter for logits that must not count
+constexpr int SUMS = NUM_COUNTS - 4;  // the place of two sums of masses
 
-// Above the range that is looked through, and from the floor on.
+// The masses above the searched range, and from the floor on.
 __device__ inline u64* mass_sums() { return reinterpret_cast<u64*>(asked_shared_memory() + SUMS); }
 
-// Low bits of keys that are all alike: logits of 16 bits have fewer digits.
+// How many low bits are equal in all keys: 16-bit logits have fewer digits.
 __device__ inline int idle_bits_of(const Row& row) {
     if (row.is_changed()) return 0;
     return row.type == BF16 ? 16 : row.type == FP16 ? 13 : 0;
@@ -22,7 +22,7 @@ struct Digits {
     u32 low;  // keys
     u32 high;
     int shift;
-    bool single;  // a rank's logits are equal
+    bool single;  // all logits of a rank are equal
 
     __device__ static Digits of(float low, float high, int idle_bits) {
         Digits digits = {key_of(low), key_of(high), 0, false};
@@ -49,7 +49,7 @@ struct Digits {
     }
 };
 
-// The same of the ranks that all logits were counted by.
+// The same for the ranks by which all logits were counted.
 struct Halves {
     float max;
     __device__ u32 count(int rank) const { return rank < NUM_RANKS ? count_at(rank) : 0; }
@@ -62,7 +62,7 @@ struct WantedBlocks {
     const Mass* stats;
     float floor;
     int end;
-    int first;  // of those that `wanted` has a bit for each
+    int first;  // the first block that `wanted` has a bit for
     u32 wanted;
 
     __device__ WantedBlocks(const Mass* stats, const Piece& piece, float floor)
@@ -71,7 +71,7 @@ struct WantedBlocks {
         const int mine = first + lane_id() * CTA_WARPS;
         return __ballot_sync(ALL_LANES, mine < end && load_max(stats + mine) >= floor);
     }
-    // -1: none is left.
+    // The next block; -1 if none is left.
     __device__ int next() {
         while (wanted == 0 && first < end) {
             first += CTA_THREADS;
@@ -87,7 +87,7 @@ struct WantedBlocks {
 // Whether all logits have 16 bits.
 constexpr bool ALL_NARROW = ONLY_TYPE == BF16 || ONLY_TYPE == FP16;
 
-// A block on its way, of any row of whole vectors.
+// A block in flight, of any row of whole vectors.
 struct Coming {
     uint4 words[ALL_NARROW ? 2 : 4];
     u32 mark;
@@ -120,7 +120,7 @@ struct Coming {
     }
 };
 
-// The same as below where some block has to be gathered.
+// The same as below if some block must be gathered.
 template <bool beside, typename Visit>
 __device__ inline void visit_any(
     const Row& row, const Row& other, const Mass* stats, const Piece& piece, float floor, Visit visit) {
@@ -139,7 +139,7 @@ __device__ inline void visit_any(
 template <bool beside, typename Visit>
 __device__ inline void visit_beside(
     const Row& row, const Row& other, const Mass* stats, const Piece& piece, float floor, Visit visit) {
-    // Two rows of wide logits have no room on their way.
+    // Two rows of wide logits do not fit in flight.
     if (!row.is_whole() || (beside && (!other.is_whole() || !ALL_NARROW)))
         return visit_any<beside>(row, other, stats, piece, floor, visit);
     WantedBlocks blocks(stats, piece, floor);
@@ -164,7 +164,7 @@ __device__ inline void visit_beside(
     }
 }
 
-// The same of one row.
+// The same for one row.
 template <typename Visit>
 __device__ inline void visit_piece(
     const Row& row, const Mass* stats, const Piece& piece, float floor, Visit visit) {
@@ -178,12 +178,12 @@ __device__ inline void visit_blocks(const Row& row, const Mass* stats, float flo
     visit_piece(row, stats, {0, row.num_blocks()}, floor, visit);
 }
 
-// Where ranks are cut: the threshold is in a rank from `high` to `low`.
+// The ranks that may hold the threshold: from `high` to `low`.
 struct Cut {
-    int low;      // -1: no rank holds anything
+    int low;      // -1: all ranks are empty
     int high;
-    int highest;  // how far the first rank that holds something is from the end
-    u64 least;    // of what all ranks hold, as the next one
+    int highest;  // the distance of the first non-empty rank from the end
+    u64 least;    // bounds of the amount that all ranks hold, this and the next one
     u64 most;
 };
 
@@ -250,7 +250,7 @@ __device__ inline void find_cut(
     __syncthreads();
 }
 
-// What ranks down to `last` hold. By a CTA.
+// The amount in ranks down to `last`. By a CTA.
 template <typename Ranks, typename AmountOf>
 __device__ inline u64 sum_down_to(const Ranks& ranks, int last, AmountOf amount_of) {
     u64 mine = 0;
@@ -262,7 +262,7 @@ __device__ inline u64 sum_down_to(const Ranks& ranks, int last, AmountOf amount_
     return cta_reduce(mine, Add{});
 }
 
-// What a rank's logits weigh between.
+// Bounds of the mass of a rank's logits.
 template <typename Ranks>
 __device__ inline Amounts masses_of(const Ranks& ranks, const Law& law, int rank, u32 count) {
     if (count == 0) return {0, 0};

@@ -34,11 +34,11 @@ __device__ inline void enter_largest(
 // How a row is read, and what is stored about its blocks.
 struct Reading {
     float scale;
-    bool greedy;  // masses are not asked for
+    bool greedy;  // masses are not needed
     Counting counting;
     Mass* stats;
     u64* leader;  // null: statistics are told, else only who leads the race for the largest logit
-    float* moments;  // null: nobody asks for entropies
+    float* moments;  // null: entropies are not needed
 
     // By a warp, of a block whose largest logit is `max`.
     __device__ void tell(int block, float max, const float (&logits)[PER_LANE]) const {
@@ -51,7 +51,7 @@ struct Reading {
     }
 };
 
-// Tells of a block, and counts its logits; those that have a bit in `listed` are listed, too. By a warp.
+// Stores a block's statistics, and counts its logits; those with a bit in `listed` are listed, too. By a warp.
 __device__ inline void look_at(
     const Reading& reading, int block, const float (&logits)[PER_LANE], u32 listed) {
     const float max = block_max(logits);
@@ -62,8 +62,8 @@ __device__ inline void look_at(
     reading.tell(block, max, logits);
 }
 
-// Blocks of a warp on their way while as many are looked at. Wide logits take more registers: what has none
-// would be waited for.
+// How many blocks of a warp are in flight while as many are summed up. Wide logits need more registers: a
+// load without registers would be waited for.
 template <typename T, Change change>
 constexpr int DEPTH = sizeof(T) == 4 || MOST_CHANGE == ANY_CHANGE ? 1 : 2;
 

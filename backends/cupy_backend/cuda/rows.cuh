@@ -177,8 +177,8 @@ __device__ COLD Logits load_any(Row row, int block) {
     return logits;
 }
 
-// A lane's share of a block; -inf where there is no logit. By a warp. Little code where the row is whole:
-// kernels run most of theirs once, and it comes from memory.
+// A lane's share of a block; -inf where there is no logit. By a warp. Whole rows need little code: kernels run
+// most of theirs once, and it comes from memory.
 __device__ inline void load_block(const Row& row, int block, float (&logits)[PER_LANE]) {
     const bool whole = row.is_whole() && (block + 1) * BLOCK_SIZE <= row.num_ids;
     const u32 mark = row.is_changed() ? mark_of(*row.adjustment, block, row.num_ids) : 0;

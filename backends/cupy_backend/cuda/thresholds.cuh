@@ -1,22 +1,22 @@
-// Stage 2: a row's law from its blocks' statistics and, where a filter cuts, from the counts of its
+// Stage 2: finds a row's law from its blocks' statistics and, if a filter cuts, from the counts of its
 // logits.
 #pragma once
 #include "closer.cuh"
 #include "small.cuh"
 
-// What is asked of ranks: what each weighs, and how much from above is wanted.
+// A search among ranks: their masses, and the amount that is wanted from above.
 struct RankQuery {
     Law law;
     float floor;
-    int lowest;      // rank that counts
+    int lowest;      // the last rank that counts
     int highest;     // the rank of the largest logit
-    bool of_total;   // the share is of what ranks hold, else of `most`
+    bool of_total;   // the share is of the ranks' total, else of `most`
     float share;     // of mass; 1: all
     u64 most;        // the mass of the row
     SmallMasses small;
 };
 
-// What a CTA shares while it goes through ranks.
+// What a CTA shares while it searches ranks.
 struct RankFound {
     int thread;
     int rank;
@@ -26,7 +26,7 @@ struct RankFound {
     __device__ u64 kept() const { return above + found; }
 };
 
-// The least that the logits in a rank weigh; what they weigh where that is known.
+// The least mass of the logits in a rank; the exact mass where it is known.
 __device__ inline u64 mass_of(const RankQuery& query, int rank) {
     const u32 here = count_at(rank < NUM_RANKS ? rank : NUM_RANKS - 1);
     const u32 count = rank <= query.lowest ? here : 0;
@@ -40,14 +40,14 @@ __device__ inline u64 mass_of(const RankQuery& query, int rank) {
     return count * each + (has_largest ? WEIGHT_OF_LARGEST - each : 0);
 }
 
-// The lowest rank that holds something and has less than what is wanted above it; returns that. By a CTA,
-// each thread of which adds up a few neighbouring ranks; a warp tells those of one thread apart.
-// amount_of(rank) is what a rank holds, and wanted(total) what is wanted.
+// The lowest non-empty rank with less than the wanted amount above it. By a CTA: each thread adds up a few
+// neighbouring ranks, and a warp then searches those of one thread. amount_of(rank) is a rank's amount, and
+// wanted(total) the wanted one, which is returned.
 template <typename AmountOf, typename Wanted>
 __device__ inline u64 find_rank(RankFound& out, AmountOf amount_of, Wanted wanted) {
     const int first = thread_id() * RANKS_EACH;
     u64 mine = 0;
-    // Several at a time: one would wait for the other.
+    // Several at a time: otherwise one would wait for the other.
 #pragma unroll 4
     for (int i = 0; i < RANKS_EACH; ++i) mine += amount_of(first + i);
     const u64 above = cta_sum_before(mine);
@@ -77,9 +77,9 @@ __device__ inline u64 find_rank(RankFound& out, AmountOf amount_of, Wanted wante
     return limit;
 }
 
-// The same by mass; then known to all of the CTA.
+// The same by mass; all threads of the CTA get the result.
 __device__ COLD u64 find_rank_by_mass(RankFound& out, const RankQuery& asked) {
-    const RankQuery query = asked;  // to be loaded once
+    const RankQuery query = asked;  // a copy, so that it is loaded once
     const u64 limit = find_rank(
         out, [&](int rank) { return mass_of(query, rank); },
         [&](u64 total) {
@@ -101,7 +101,7 @@ __device__ COLD int find_rank_by_number(RankFound& out, int number) {
     return out.rank;
 }
 
-// Whether small magnitudes weigh alike, but for less than sums of floats are wrong by.
+// Whether small magnitudes have equal weights, up to less than the error of float sums.
 __device__ inline bool small_weigh_alike(const Law& law, u64 row_mass) {
     const u32 count = count_at(ZERO_RANK - 1) + count_at(ZERO_RANK + 1);
     if (count == 0) return true;
@@ -111,7 +111,7 @@ __device__ inline bool small_weigh_alike(const Law& law, u64 row_mass) {
     return spread * mass <= 1e-7f * static_cast<float>(row_mass);
 }
 
-// Whether ranks down to `rank` hold equal logits each, if all are bfloat16, as far as they weigh.
+// Whether each rank down to `rank` holds logits of equal weight, if all are bfloat16.
 __device__ inline bool are_single(const RankQuery& query, const Filters& filters, int rank) {
     constexpr int last = NUM_RANKS - 1;
     if (count_at(0) > 0) return false;
@@ -121,7 +121,7 @@ __device__ inline bool are_single(const RankQuery& query, const Filters& filters
     return filters.top_k == 0 && fixed_weight(query.law, fminf(top_of(last), query.law.max)) == 0;
 }
 
-// Whether counts tell what filters keep. By a CTA.
+// Whether counts alone determine what filters keep. By a CTA.
 __device__ inline bool cut_ranks(RankFound& found, RankQuery& query, const Filters& filters, Kept& kept) {
     const bool cuts = filters.cuts_before_top_p(), shares = filters.top_p < 1.0f;
     const bool single = are_single(query, filters, query.lowest);
@@ -138,8 +138,8 @@ __device__ inline bool cut_ranks(RankFound& found, RankQuery& query, const Filte
     return is_known;
 }
 
-// The same of a row all of whose logits are bfloat16, whatever their type; where nothing but small magnitudes
-// leaves it open, these are weighed first. By a CTA.
+// The same for a row whose logits are all bfloat16 numbers, whatever their type; if only small magnitudes
+// leave it open, these are weighed first. By a CTA.
 __device__ inline bool filter_ranks(
     RankFound& found, const Row& row, const Mass* stats, const Law& law, const Filters& filters,
     u64 row_mass, Kept& kept) {
@@ -162,7 +162,7 @@ __device__ inline bool filter_ranks(
     return true;
 }
 
-// The same of a row of bfloat16 some of whose logits are others than the model's, all of which are listed.
+// The same for a bfloat16 row in which some logits were changed, all of which are listed.
 __device__ COLD bool filter_listed(
     Selection& found, const Law& law, const Filters& filters, u64 row_mass, Kept& kept) {
     if (list_length() > MAX_LISTED) return false;
@@ -216,8 +216,8 @@ __device__ inline void bound_share(
         });
 }
 
-// Begins a search where counts of the row are in shared memory: between which logits is what they leave
-// open? By a CTA.
+// Begins a search when the row's counts are in shared memory: finds the logits between which they leave
+// the threshold open. By a CTA.
 __device__ COLD void begin_search(
     Finding& shared, RankFound& found, const Law& law, Filters filters, int num_ids, u64 row_mass) {
     const Halves halves = {law.max};
@@ -267,7 +267,7 @@ __device__ COLD void begin_search(
     __syncthreads();
 }
 
-// The row's mass as all kernels add it, known to all of a CTA.
+// The row's mass, added in the order of all kernels, for all threads of a CTA.
 __device__ inline Mass shared_row_mass(const Mass* stats, int num_blocks, float scale) {
     __shared__ Mass whole;
     if (warp_id() == 0) {
@@ -280,8 +280,8 @@ __device__ inline Mass shared_row_mass(const Mass* stats, int num_blocks, float 
     return mass;
 }
 
-// The law of a row whose logits are counted if it has filters, or where to search for it; then counts are
-// used up. By a CTA.
+// The law of a row, whose logits are counted if it has filters; or a search for it. Consumes the counts.
+// By a CTA.
 __device__ COLD void find_law(Finding& shared, Row row, const Mass* stats, Filters filters) {
     __shared__ RankFound found;
     const float scale = logit_scale(filters.temperature);
