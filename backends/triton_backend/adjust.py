@@ -1,4 +1,4 @@
-"""Bias and penalties, for which only ids in a program's range are looked through."""
+"""Applies bias and penalties; a program searches only the ids in its range."""
 
 import triton
 import triton.language as tl
@@ -69,7 +69,7 @@ def changed(call, row, begin, end):
 
 @triton.jit
 def _next(flags, last):
-    """The place of the first flag behind another one."""
+    """The place of the next flag after another one."""
     place = tl.arange(0, flags.shape[0])
     return tl.min(tl.where(flags & (place > last), place, NOWHERE), 0)
 
@@ -123,9 +123,9 @@ def _beside(logits, seen):
 
 @triton.jit
 def look_up(KIND: tl.constexpr, table, number, wanted, OTHER: tl.constexpr):
-    """Bytes or words by number where wanted, int32, in registers of threads that hold the numbers.
+    """Load bytes or words by number where wanted: int32, in registers of the numbers' threads.
 
-    What a load brings may lie with others. They hand it over before anything else is loaded.
+    A load may leave its result in other threads. These pass it on before anything else is loaded.
     """
     if INTERPRETED:
         found = tl.load(table + number, mask=wanted, other=OTHER).to(tl.int32)
@@ -143,11 +143,11 @@ def look_up(KIND: tl.constexpr, table, number, wanted, OTHER: tl.constexpr):
 
 @triton.jit
 def _repeated(logits, seen, penalties):
-    """Logits with the repetition penalty where tokens were seen: divided, or times it if negative.
+    """Logits divided by the repetition penalty, or times it if negative, where tokens were seen.
 
-    On a device a quotient is a product that is corrected twice, which rounds it to nearest
-    (Markstein, "Computation of elementary functions on the IBM RISC System/6000", 1990): a third of
-    what a general division takes.
+    On a device a product that is corrected twice gives the quotient, rounded to nearest (Markstein,
+    "Computation of elementary functions on the IBM RISC System/6000", 1990), in a third of the time
+    of a general division.
     """
     if INTERPRETED:
         divided = tl.div_rn(logits, penalties.repetition)

@@ -1,4 +1,4 @@
-"""Launches, in order; shapes alone decide how many programs there are."""
+"""The launches of a call, in order; only shapes decide how many programs there are."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -15,11 +15,11 @@ from .thresholds.counted import counts_kernel
 from .thresholds.settled import thresholds_kernel
 
 Launcher = Callable[..., Any]
-"""Called with a kernel, its grid, its arguments, and options of Triton's by name."""
+"""Called with a kernel, its grid, its arguments, and Triton's options by name."""
 
 
 class Launch(NamedTuple):
-    """A kernel, its programs, what these are given behind the call, and options of Triton's."""
+    """A kernel, its number of programs, its arguments after the call, and Triton's options."""
 
     kernel: Any
     num_programs: int
@@ -28,38 +28,38 @@ class Launch(NamedTuple):
 
 
 TILE = 4
-"""Blocks that are read at once: two warps of 16-byte loads, four in flight for each thread."""
+"""Blocks that are read at once: two warps with 16-byte loads, four in flight per thread."""
 
 READ_WARPS = 2
 MASKED_REGISTERS = 48
-"""Of reading programs' threads with masks, at most: a few more cost a sixth of the programs that a
-multiprocessor has at once."""
+"""The most registers of a reading thread with masks: a few more would cost a sixth of the programs
+that a multiprocessor runs at once."""
 
 ADJUSTED_WARPS = 4
 """Where bias and penalties are loaded as well, which takes three times the registers."""
 
 PROGRAMS_PER_PROCESSOR = 16
-"""Programs of two warps that a multiprocessor has registers for: those of one wave."""
+"""How many programs of two warps a multiprocessor has registers for: those of one wave."""
 
 WAVES = 8
-"""Waves of reading programs at most: the last one ends unevenly, and longer programs more so."""
+"""The most waves of reading programs: the last one ends unevenly, the more so the longer it is."""
 
 COUNT_WARPS = 4
 COUNT_REGISTERS = 64
 COUNTS_PER_PROCESSOR = 8
-"""Counting programs that a multiprocessor has registers for, with so many warps and registers of a
-thread: it has 65,536. What looks at bins needs more, and seldom runs."""
+"""How many counting programs a multiprocessor has registers for, with this many warps and registers
+per thread: it has 65,536. Code that reads bins needs more, but seldom runs."""
 
 ROW_WARPS = 4
-"""Of programs that look at all blocks of a row: 151,936 tokens have 297."""
+"""The warps of programs that look at all blocks of a row: 151,936 tokens have 297."""
 
 ROW_REGISTERS = 128
-"""Of their threads, at most, where there is much to look at: a multiprocessor has sixteen such
-warps then. What only takes the largest logit needs half of these."""
+"""The most registers of their threads, if there is much to look at: a multiprocessor then has
+sixteen such warps. Programs that only take the largest logit need half of these."""
 
 
 def start(kernel: Any, grid: tuple[int, ...], *args: object, **options: object) -> Any:
-    """Launch on the current stream; what Triton compiled for it, None in the interpreter.
+    """Launch on the current stream; returns the compiled kernel, or None in the interpreter.
 
     Raises:
         UnavailableError: the driver refuses the kernel.
@@ -76,14 +76,14 @@ def start(kernel: Any, grid: tuple[int, ...], *args: object, **options: object) 
 
 
 def launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
-    """All of a call; none of a call without requests, whose empty tensors no kernel can take."""
+    """All launches of a call; none without requests, as no kernel can take empty tensors."""
     if plan.layout.num_reqs:
         yield from statistics_launches(plan, num_processors)
         yield from decision_launches(plan, num_processors)
 
 
 def statistics_launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
-    """Stage 1: afterwards the records hold the block statistics of every row."""
+    """Stage 1: fills the records with the block statistics of every row."""
     layout, options = plan.layout, {"num_warps": READ_WARPS}
     if layout.has_penalties:
         parts, rest = _split(layout.num_reqs, layout.num_blocks, num_processors)
@@ -100,7 +100,7 @@ def statistics_launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
 
 
 def decision_launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
-    """All later stages, from block statistics, wherever these come from."""
+    """All later stages, which use block statistics from any source."""
     layout, behind = plan.layout, _behind(plan)
     of_rows = {"num_warps": ROW_WARPS, **behind}
     if plan.reads_draft or plan.variant.filters:
@@ -142,9 +142,9 @@ def _sums_of(plan: Plan) -> list[Any]:
 
 
 def _split(num_rows: int, num_blocks: int, num_processors: int) -> tuple[int, tuple[int, ...]]:
-    """Into how many parts each row is read, and what says so to a kernel."""
+    """In how many parts each row is read, and the kernel's arguments for that."""
     wave = num_processors * PROGRAMS_PER_PROCESSOR
-    # One wave, unless it would be one of few long programs, which end unevenly.
+    # One wave, unless its programs would be few and long: they end unevenly.
     programs = wave if num_rows <= wave // 4 else wave * WAVES
     tiles = -(-num_blocks // TILE)
     tiles_per_part = -(-tiles // min(tiles, -(-programs // max(num_rows, 1))))

@@ -1,4 +1,4 @@
-"""Logits as they are loaded, with bias, penalties and masks; nothing is ever written back."""
+"""Loads logits with bias, penalties and masks; nothing is ever written back."""
 
 import triton
 import triton.language as tl
@@ -15,13 +15,13 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def target_row(call, row):
-    """Where a target's row begins."""
+    """The address of a target's row."""
     return call.target.logits + (row.start + row.place) * call.target.row_stride
 
 
 @triton.jit
 def draft_row(call, row):
-    """Where a draft's row begins."""
+    """The address of a draft's row."""
     base = call.draft.logits + request_slot(call, row.request) * call.draft.slot_stride
     return base + row.place.to(tl.int64) * call.draft.row_stride
 
@@ -31,7 +31,7 @@ def load_row(base, inverse_map, vocab_size, ids):
     """Logits of tokens of a row, float32; -inf outside it."""
     inside = ids < vocab_size
     if inverse_map is None:
-        # Little of a row is read twice, so it may leave the caches first.
+        # Little of a row is read twice, so caches may evict it first.
         logits = tl.load(
             base + ids, mask=inside, other=float("-inf"), eviction_policy="evict_first"
         )
@@ -43,7 +43,7 @@ def load_row(base, inverse_map, vocab_size, ids):
 
 @triton.jit
 def widened(logits):
-    """Logits as float32; of two bfloat16 in a register each takes one instruction, not three."""
+    """Logits as float32; two bfloat16 of a register take one instruction each, not three."""
     if logits.dtype == tl.bfloat16 and logits.numel > 1 and not INTERPRETED:
         low_first = tl.inline_asm_elementwise(
             "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xFFFF0000;",
@@ -73,14 +73,14 @@ def target_logits(call, row, ids):
 
 @triton.jit
 def raw_logits(call, row, ids):
-    """The same as they came."""
+    """Raw logits of tokens of a target's row, any shape; -inf outside the vocabulary."""
     base = target_row(call, row)
     return load_row(base, call.target.inverse_map, call.target.vocab_size, ids)
 
 
 @triton.jit
 def is_allowed(call, row, ids):
-    """Whether a target's row allows tokens, any shape; so it is outside the vocabulary."""
+    """Whether a target's row allows tokens, any shape; true outside the vocabulary."""
     inside = (ids < call.target.vocab_size) & (row.mask >= 0)
     byte = look_up(BYTES, _mask_bytes_of(call, row), ids >> 3, inside, 255)
     return (byte >> (ids & 7)) & 1 != 0
@@ -88,7 +88,7 @@ def is_allowed(call, row, ids):
 
 @triton.jit
 def group_mask(call, row, group):
-    """Bytes of a row's mask by number, each of 8 tokens; all bits are set where nothing is said."""
+    """Bytes of a row's mask by number, 8 tokens each; all bits are set if there is no mask."""
     inside = group * 8 < tl.where(row.mask >= 0, call.target.vocab_size, 0)
     return tl.load(_mask_bytes_of(call, row) + group, mask=inside, other=255).to(tl.int32)
 
@@ -101,27 +101,27 @@ def _mask_bytes_of(call, row):
 
 @triton.jit
 def seen_bytes_of(call, request):
-    """Where the bytes of tokens that a request has seen are, each of 8 tokens."""
+    """The address of a request's bits of seen tokens, 8 tokens per byte."""
     return call.scratch.seen + request.to(tl.int64) * call.scratch.num_blocks * (BLOCK // 8)
 
 
 @triton.jit
 def group_seen(call, row, group):
-    """Bytes of what a row's request has seen by number; 0 for a draft's row."""
+    """Bytes of a row's bits of seen tokens by number; 0 for a draft's row."""
     inside = (group < call.scratch.num_blocks * (BLOCK // 8)) & (row.is_draft == 0)
     return tl.load(seen_bytes_of(call, row.request) + group, mask=inside, other=0).to(tl.int32)
 
 
 @triton.jit
 def masked(logits, allowed):
-    """Logits of allowed tokens; NaN stays and +inf becomes NaN, to be found."""
-    # A predicated multiply-add; LLVM makes a select and an addition of a sum with -inf alone.
+    """Logits with -inf for forbidden tokens; NaN stays and +inf becomes NaN, to be found later."""
+    # A predicated multiply-add; a sum with -inf alone becomes a select and an addition in LLVM.
     return tl.where(allowed, logits, 0.5 * logits + NEVER)
 
 
 @triton.jit
 def draft_logits(call, row, ids, wanted):
-    """Draft logits of tokens by target id, any shape; -inf where the draft has no such token."""
+    """Draft logits of tokens by target id, any shape; -inf if the draft has no such token."""
     base = draft_row(call, row)
     if call.draft.inverse_map is None:
         column = ids

@@ -1,8 +1,8 @@
 """Blocks of 512 logits, as four quarters.
 
-Quarters are combined elementwise before lanes meet: little is left to be summed between lanes, and
-nothing between warps. Additions are paired in one fixed order, so what they give depends neither on
-the launch shape nor on the kernel.
+Quarters are combined elementwise first: little is left to sum between lanes, and nothing between
+warps. Additions have one fixed order, so results depend neither on the launch shape nor on the
+kernel.
 """
 
 import triton
@@ -13,7 +13,7 @@ from .adjust import adjusted, changed
 from .logits import BLOCK, draft_row, group_mask, group_seen, load_row, masked, target_row
 
 QUARTER = tl.constexpr(BLOCK_SIZE // 4)
-"""What 16 lanes of 8 logits read at once."""
+"""The logits that 16 lanes read at once, 8 each."""
 
 
 @triton.jit
@@ -24,9 +24,9 @@ def quarter_ids(block):
 
 @triton.jit
 def row_quarters(call, row, block):
-    """Logits of blocks of a row as they came: four times [blocks, QUARTER] float32.
+    """Raw logits of blocks of a row: four times [blocks, QUARTER] float32.
 
-    A draft's row is taken by draft ids.
+    A draft's row is read by draft ids.
     """
     ids = quarter_ids(block)
     target = call.target
@@ -41,17 +41,17 @@ def row_quarters(call, row, block):
 
 @triton.jit
 def law_quarters(call, row, block):
-    """The same with bias, penalties and mask, where a program's threads hold eights of tokens."""
+    """Logits with bias, penalties and mask, if a program's threads hold 8 tokens each."""
     marks = quarter_marks(call, row, block)
     return adjusted_quarters(call, row, block, row_quarters(call, row, block), marks)
 
 
 @triton.jit
 def quarter_marks(call, row, block):
-    """What was seen of blocks of a row, and what its mask allows, where somebody asks.
+    """Which tokens of blocks were seen, and which the row's mask allows, if needed.
 
-    A byte for 8 tokens: four times [blocks, QUARTER // 8] int32. To be loaded before the logits
-    that it is for: behind them it would wait for them.
+    One byte for 8 tokens: four times [blocks, QUARTER // 8] int32. Load this before the logits:
+    after them it would wait for them.
     """
     seen = [block, block, block, block]
     mask = seen
@@ -64,7 +64,7 @@ def quarter_marks(call, row, block):
 
 @triton.jit
 def adjusted_quarters(call, row, block, quarters, marks):
-    """The same with bias, penalties and mask, unless it is a draft's row."""
+    """Logits with bias, penalties and mask, unless it is a draft's row."""
     seen, mask = marks
     if call.adjust.bias_ids is not None or call.adjust.repetition is not None:
         if row.is_draft == 0:
@@ -112,14 +112,14 @@ def as_one(quarters):
 
 @triton.jit
 def quarters_max(quarters):
-    """Largest value of each block: [blocks]."""
+    """The largest value of each block: [blocks]."""
     first, second, third, fourth = quarters
     return tl.max(tl.maximum(tl.maximum(first, second), tl.maximum(third, fourth)), 1)
 
 
 @triton.jit
 def quarters_sum(quarters):
-    """Sum of each block: [blocks]."""
+    """The sum of each block: [blocks]."""
     first, second, third, fourth = quarters
     values = (first + second) + (third + fourth)
     for _ in tl.static_range(7):

@@ -1,6 +1,6 @@
-"""What the workspace holds of each row, and of each decision.
+"""The workspace's record of each row, and its decisions.
 
-A record is block maxima, block masses, then the words below. A decision is four words.
+A record holds block maxima, block masses, then the words below. A decision is four words.
 """
 
 from typing import Any, NamedTuple
@@ -13,49 +13,49 @@ from .rows import row_inverse
 
 ROW_MAX = tl.constexpr(0)
 LOG_TOTAL = tl.constexpr(1)
-"""Log of the mass that is kept, relative to that of the largest logit."""
+"""Log of the kept mass, relative to that of the largest logit."""
 THRESHOLD = tl.constexpr(2)
-"""The smallest logit that is kept."""
+"""The smallest kept logit."""
 EXACT = tl.constexpr(3)
-"""1 where block masses are those of what is kept; else they are not below those."""
+"""1 if block masses are those of kept tokens; else they are upper bounds of those."""
 
 LOW = tl.constexpr(4)
 HIGH = tl.constexpr(5)
-"""Keys, the ends of a bracket. Words from here on are of rows whose threshold is open."""
+"""Keys, the ends of a bracket. Words from here on concern rows whose threshold is open."""
 LEAST = tl.constexpr(6)
-"""A key that the threshold is not below."""
+"""A key that is a lower bound of the threshold."""
 BY_MASS = tl.constexpr(7)
-"""Whether the bracket is top-p's."""
+"""Whether the bracket is for top-p."""
 ABOVE_NUMBER = tl.constexpr(8)
 """How many logits are above the bracket."""
 COUNTED = tl.constexpr(9)
 """What is counted, see `thresholds.found`."""
 ODD_BITS = tl.constexpr(10)
-"""Not 0 where logits have lower halves, and nothing is known of what these weigh."""
+"""Not 0 if logits have lower halves whose mass is not known."""
 ARRIVALS = tl.constexpr(11)
-"""Programs that are through with the row in this round."""
+"""How many programs have finished the row in this round."""
 MASS = tl.constexpr(6)
-"""Of all logits from the bracket on."""
+"""The mass of all logits from the bracket on."""
 WHOLE = tl.constexpr(7)
 """The mass that top-p refers to. Both are int64, in words of 8 bytes."""
 OPEN_SLOT = tl.constexpr(16)
 """Of the n-th record: which row is the n-th on the list of open ones."""
 RECORD_TAIL = tl.constexpr(20)
-"""Words behind the blocks of a record."""
+"""The words after the blocks of a record."""
 
 VERDICT = tl.constexpr(0)
 TOKEN = tl.constexpr(1)
 RATIO = tl.constexpr(2)
-"""log p - log q of a draft token; under lossy policies the variation caused."""
+"""log p - log q of a draft token; under lossy policies the total variation."""
 LOG_P = tl.constexpr(3)
-"""log p of a draft token; under FLy 1 where the target is undecided, 2 if its mask forbids all the
-same what was drafted."""
+"""log p of a draft token; under FLy 1 if the target is undecided, 2 if its mask still forbids the
+draft token."""
 DECISION = tl.constexpr(4)
-"""Words of a decision."""
+"""The words of a decision."""
 
 
 class Law(NamedTuple):
-    """What turns a row's logits into log-probabilities."""
+    """The numbers that turn a row's logits into log-probabilities."""
 
     row_max: Any
     log_total: Any
@@ -63,52 +63,52 @@ class Law(NamedTuple):
     """1 / temperature."""
     threshold: Any
     exact: Any
-    """Whether block masses are those of what is kept."""
+    """Whether block masses are those of kept tokens."""
 
 
 @triton.jit
 def padded(num_blocks):
-    """Words of the block maxima in a record, and of the block masses."""
+    """The words that block maxima take in a record; block masses take as many."""
     return tl.cdiv(num_blocks, 4) * 4
 
 
 @triton.jit
 def blocks_of(call, slot):
-    """Where a row's block maxima begin."""
+    """The address of a row's block maxima."""
     words = 2 * padded(call.scratch.num_blocks) + RECORD_TAIL
     return call.scratch.records + slot * words
 
 
 @triton.jit
 def raw_blocks_of(call, place):
-    """The same of a row of raw logits."""
+    """The address of the block maxima of a row of raw logits."""
     words = 2 * padded(call.scratch.num_blocks) + RECORD_TAIL
     return call.scratch.raw + place * words
 
 
 @triton.jit
 def tail_of(call, blocks):
-    """Where the words behind a record's blocks begin."""
+    """The address of the words after a record's blocks."""
     return blocks + 2 * padded(call.scratch.num_blocks)
 
 
 @triton.jit
 def number_words(call, row):
-    """A row's words behind its blocks, as int32."""
+    """A row's words after its blocks, as int32."""
     tail = tail_of(call, blocks_of(call, row.slot))
     return tail.to(tl.pointer_type(tl.int32), bitcast=True)
 
 
 @triton.jit
 def mass_words(call, row):
-    """The same, as int64."""
+    """A row's words after its blocks, as int64."""
     tail = tail_of(call, blocks_of(call, row.slot))
     return tail.to(tl.pointer_type(tl.int64), bitcast=True)
 
 
 @triton.jit
 def load_blocks(call, blocks):
-    """Block maxima and masses of a row: two [width] float32."""
+    """Load block maxima and masses of a row: two [width] float32."""
     block = tl.arange(0, call.variant.width)
     inside = block < call.scratch.num_blocks
     largest = tl.load(blocks + block, mask=inside, other=NEVER)
@@ -118,7 +118,7 @@ def load_blocks(call, blocks):
 
 @triton.jit
 def summed(largest, masses, inverse):
-    """A row's largest logit, and log of the sum of exp((logit - largest) / temperature).
+    """A row's largest logit, and the log of the sum of exp((logit - largest) / temperature).
 
     NaN, infinite and missing logits make the latter NaN or infinite.
     """
@@ -151,7 +151,7 @@ def law_of(call, row):
 
 @triton.jit
 def store_law(call, row, log_total, threshold, exact):
-    """Keep what a row's filters leave."""
+    """Store the law that a row's filters leave."""
     tail = tail_of(call, blocks_of(call, row.slot))
     tl.store(tail + LOG_TOTAL, log_total)
     tl.store(tail + THRESHOLD, threshold)
@@ -167,20 +167,20 @@ def log_probs(logits, law):
 
 @triton.jit
 def kept_logits(quarters, threshold):
-    """Quarters of blocks, -inf below a threshold."""
+    """Quarters of blocks, with -inf below a threshold."""
     return [tl.where(logits >= threshold, logits, NEVER) for logits in quarters]
 
 
 @triton.jit
 def decision_of(call, request, place):
-    """Where the decision on a target's row is."""
+    """The address of the decision on a target's row."""
     words = (request.to(tl.int64) * (call.variant.num_drafts + 1) + place) * DECISION
     return call.scratch.decisions + words
 
 
 @triton.jit
 def store_decision(call, row, kind, token, ratio, log_p):
-    """Keep what is decided about a target's row."""
+    """Store the decision on a target's row."""
     words = decision_of(call, row.request, row.place)
     numbers = words.to(tl.pointer_type(tl.float32), bitcast=True)
     tl.store(words + VERDICT, kind)
@@ -191,7 +191,7 @@ def store_decision(call, row, kind, token, ratio, log_p):
 
 @triton.jit
 def load_decisions(call, request, row):
-    """What was kept of a request's rows: kinds, tokens and both numbers, each [rows]."""
+    """Load the decisions on a request's rows: kinds, tokens and both numbers, each [rows]."""
     words = decision_of(call, request, row)
     numbers = words.to(tl.pointer_type(tl.float32), bitcast=True)
     there = row <= call.variant.num_drafts

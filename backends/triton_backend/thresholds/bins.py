@@ -1,7 +1,7 @@
-"""Numbers of logits in a row's bins: by upper halves of float32, or of keys between two others.
+"""Counts a row's logits in bins: by the upper half of float32, or by keys between two others.
 
-Of bfloat16, each half is a value. A program counts in the memory that its warps share, for which
-Triton has no name, in a few lines of assembly; in the interpreter, in the row's bins.
+Each upper half is one bfloat16 value. A program counts in shared memory, for which Triton has no
+name, in a few lines of assembly; in the interpreter it counts in the row's bins.
 """
 
 import triton
@@ -11,12 +11,12 @@ from ..random_bits import INTERPRETED
 from ..units import as_key
 
 SIGN = tl.constexpr(2048)
-"""Halves of one sign: 0, what is below 2**-10, one for each magnitude, and what is from 63 on."""
+"""Bins of halves of one sign: 0, all below 2**-10, one for each magnitude, and all from 63 on."""
 BINS = tl.constexpr(2 * SIGN.value)
-"""Of halves, from the lowest to the highest, or of as many neighbouring keys each of a bracket."""
+"""Bins of halves, from the lowest to the highest; or of equally many neighbouring keys each."""
 
 BELOW = tl.constexpr(((127 - 10) << 7) - 1)
-"""The half before that of 2**-10."""
+"""The half before 2**-10's."""
 BEYOND = tl.constexpr(BELOW.value + SIGN.value - 2)
 
 ODD_WORDS = tl.constexpr(BINS.value * 3 // 2)
@@ -107,7 +107,7 @@ WEIGH_ODD = tl.constexpr(f"""{{
 
 @triton.jit
 def numbers_of(call, row):
-    """Where the numbers of a row's bins are: int32."""
+    """The address of the numbers of a row's bins: int32."""
     return call.scratch.bins + row.slot * BINS
 
 
@@ -126,7 +126,7 @@ def odd_numbers_of(call, row):
 @triton.jit
 def half_bins(logits):
     """The bins of logits by their upper halves."""
-    # Both zeros have one bin.
+    # Both zeros share a bin.
     bits = (logits + 0.0).to(tl.int32, bitcast=True)
     magnitude = (bits >> 16) & 0x7FFF
     in_sign = tl.minimum(tl.maximum(magnitude, BELOW), BEYOND) - BELOW
@@ -136,7 +136,7 @@ def half_bins(logits):
 
 @triton.jit
 def bin_shift(low, high):
-    """How many low bits tell no keys of a bin apart, between two keys."""
+    """How many low bits of keys differ within a bin, between two keys."""
     distance = (high.to(tl.int64) - low.to(tl.int64)).to(tl.float32)
     exponent = (distance.to(tl.int32, bitcast=True) >> 23) - 127
     return tl.maximum(exponent + 1 - 12, 0)
@@ -152,7 +152,7 @@ def key_bins(logits, low, high):
 
 @triton.jit
 def reserve_own():
-    """Where a program's own numbers are."""
+    """The address of a program's own numbers."""
     own = tl.program_id(0) * 0
     if not INTERPRETED:
         own = tl.inline_asm_elementwise(
@@ -163,7 +163,7 @@ def reserve_own():
 
 @triton.jit
 def clear_own(own):
-    """Empty a program's own numbers."""
+    """Zero a program's own numbers."""
     if not INTERPRETED:
         place = own + 16 * tl.arange(0, BINS // 4)
         tl.inline_asm_elementwise(SET_ZERO, "=r,r", [place], dtype=tl.int32, is_pure=False, pack=1)
@@ -176,7 +176,7 @@ def add_up(call, row, own):
     if not INTERPRETED:
         tl.debug_barrier()
         for chunk in range(BINS // CHUNK):
-            # Neighbours begin elsewhere, so that they do not meet at each number.
+            # Neighbouring programs begin at different places, so that they seldom collide.
             turn = (chunk + tl.program_id(0)) % (BINS // CHUNK)
             place = turn * CHUNK + tl.arange(0, CHUNK)
             counted = tl.inline_asm_elementwise(

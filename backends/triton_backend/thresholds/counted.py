@@ -1,9 +1,9 @@
-"""Rows that block statistics leave open, counted in rounds by all programs.
+"""Counts rows that block statistics leave open, in rounds, by all programs.
 
-The first round counts the upper halves of a row's logits. What these leave open, as they do of
-float32, another one counts between two logits. Whoever is through with a row last finds its
-threshold, or puts the row at the end of the queue. A program waits only for what others are
-counting already, so it does not matter how many run at once. Sums are integers: no order matters.
+The first round counts the upper halves of a row's logits. If these leave the threshold open, as in
+float32, another round counts between two logits. The last program to finish a row finds its
+threshold, or queues the row again. A program waits only for rows that others are already counting,
+so any number may run at once. Sums are integers, so their order does not matter.
 """
 
 import triton
@@ -36,9 +36,9 @@ from .bins import add_up, clear_own, count, count_halves, key_bins, reserve_own
 from .found import HALVES, NOTHING, find_threshold
 
 MOST_TILES = tl.constexpr(16)
-"""Of a part; with 4 blocks of 16 bits, 64 KB: some ten microseconds of a program."""
+"""Blocks per part; with 4 blocks of 16 bits, 64 KB: some ten microseconds of a program."""
 LEAST_TILES = tl.constexpr(2)
-"""What a program counted is added up in as much time."""
+"""Adding up a program's numbers takes as long as reading this much."""
 
 
 @triton.jit
@@ -55,7 +55,7 @@ def _count_rows(call, TILE: tl.constexpr):
     num_open = num_open_rows(call)
     if num_open > 0:
         tiles = tl.cdiv(call.scratch.num_blocks, TILE)
-        # As many waves as parts of most tiles take, and all of them full.
+        # As many waves as parts of the largest size need, and all of them full.
         waves = tl.cdiv(num_open * tl.cdiv(tiles, MOST_TILES), tl.num_programs(0))
         parts = tl.maximum(tl.num_programs(0) * waves // num_open, 1)
         tiles_per_part = tl.maximum(tl.cdiv(tiles, parts), LEAST_TILES)
@@ -109,7 +109,7 @@ def _count_part(call, row, first_tile, last_tile, own, TILE: tl.constexpr):
             if weighs:
                 largest, masses = block_statistics(kept_logits(quarters, low), inverse)
                 mass += in_units(masses * tl.exp2((largest - row_max) * scale))
-                # The closer block masses are to what is kept, the fewer blocks a draw looks into.
+                # The closer block masses are to the kept ones, the fewer blocks a draw reads.
                 out = source + padded(call.scratch.num_blocks) + block
                 tl.store(out, masses, mask=(largest > NEVER) & (row.slot == row.source))
     if counted != NOTHING:
@@ -123,7 +123,7 @@ def _count_part(call, row, first_tile, last_tile, own, TILE: tl.constexpr):
 
 @triton.jit
 def _reaching_tiles(call, source, first_tile, last_tile, low, TILE: tl.constexpr):
-    """Which tiles of a part hold a logit that is not below another: bits of a scalar."""
+    """Which tiles of a part hold a logit at or above a bound: bits of a scalar."""
     tile = tl.arange(0, MOST_TILES)
     block = (first_tile + tile)[:, None] * TILE + tl.arange(0, TILE)[None, :]
     largest = tl.load(source + block, mask=block < call.scratch.num_blocks, other=NEVER)

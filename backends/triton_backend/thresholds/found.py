@@ -1,4 +1,4 @@
-"""What counting makes of a row: its threshold, or two keys that it is between for another round."""
+"""Turns a row's counts into its threshold, or into two keys around it for another round."""
 
 import triton
 import triton.language as tl
@@ -30,15 +30,15 @@ from .levels import AT_LEAST, AT_MOST, NUMBER, Span, bin_groups, find_bin
 NOTHING = tl.constexpr(0)
 HALVES = tl.constexpr(1)
 BETWEEN = tl.constexpr(2)
-"""What is counted of a row, besides the mass of what is not below the lower end of its bracket."""
+"""What is counted in a row, besides the mass from the lower end of its bracket on."""
 
 
 @triton.jit
 def start_round(call, row, counted, low, high, least, search):
-    """Make a row ready to be counted between two keys; its threshold is not below another.
+    """Prepare a row for counting between two keys; `least` is a lower bound of its threshold.
 
-    What is searched: whether it is top-p's threshold, what mass that refers to, and how many logits
-    are above the upper key.
+    `search`: whether it is for top-p, the mass that top-p refers to, and how many logits are above
+    the upper key.
     """
     by_mass, whole, above = search
     words = number_words(call, row)
@@ -100,7 +100,7 @@ def _find(call, row, recipe, span):
     by_mass = tl.load(words + BY_MASS, cache_modifier=".cg") != 0
     above = tl.load(words + ABOVE_NUMBER, cache_modifier=".cg").to(tl.int64)
     groups = bin_groups(call, row, span)
-    # Between the ends of top-k's bracket nobody looks for top-p's threshold.
+    # Within top-k's bracket top-p's threshold is not searched yet.
     holds_all = span.by_halves | by_mass
     counted = span.low * 0 + BETWEEN
     kept = span.mass + 0
@@ -111,7 +111,7 @@ def _find(call, row, recipe, span):
         if by_mass == 0:
             _groups, sums = groups
             if above + sums[0] < recipe.top_k:
-                # So few are kept, unless the threshold was expected too high.
+                # All of these few are kept, unless the threshold was expected too high.
                 is_open = span.low > least
                 counted = tl.where(is_open, HALVES, BETWEEN)
                 begin = least + 0

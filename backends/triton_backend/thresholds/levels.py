@@ -1,4 +1,4 @@
-"""What numbers of logits say of a row: what is in each bin, and where so much is reached."""
+"""Evaluates the counts of a row: the amount in each bin, and the bin where enough is reached."""
 
 from typing import Any, NamedTuple
 
@@ -10,59 +10,59 @@ from ..units import NO_KEY, from_key, mass_of
 from .bins import BELOW, BINS, SIGN, bin_shift, numbers_of, odd_masses_of, odd_numbers_of
 
 EACH = tl.constexpr(32)
-"""Neighbouring bins that are looked at one by one; all are looked at by groups."""
+"""How many neighbouring bins form a group; groups are searched first, then bins of one group."""
 
 AT_ONCE = tl.constexpr(8)
-"""Of these, for which a thread has registers."""
+"""How many of these a thread has registers for."""
 
 
 PRECISE = tl.constexpr(2.0**-19)
-"""What may be unknown of a kept mass, relative to it."""
+"""The largest relative uncertainty of a kept mass."""
 
 NUMBER = tl.constexpr(0)
 AT_LEAST = tl.constexpr(1)
 AT_MOST = tl.constexpr(2)
-"""What bins are asked for: so many logits; so much mass, for sure, or perhaps."""
+"""The amount to reach: a number of logits; a mass, surely (AT_LEAST) or possibly (AT_MOST)."""
 
 
 class Span(NamedTuple):
-    """What was counted of a row."""
+    """What was counted in a row."""
 
     by_halves: Any
-    """Else by keys between these two."""
+    """Whether bins are of halves; else of keys between the next two."""
     low: Any
     """A key below which nothing was counted."""
     high: Any
     exact: Any
-    """Of halves, whether few logits are odd, and what these weigh is known."""
+    """Whether all logits are bfloat16, except a few odd ones whose masses are known."""
     mass: Any
-    """Of all logits from the lower key on, in units."""
+    """The mass of all logits from the lower key on, in units."""
     row_max: Any
     inverse: Any
     """1 / temperature."""
 
 
 class Found(NamedTuple):
-    """A bin that, with all above it, holds as much as is needed; else the lowest."""
+    """The bin at which the needed amount is reached from above; else the lowest one."""
 
     known: Any
-    """Whether it is known which of its logits are needed."""
+    """Whether it is known which logits of the bin are needed."""
     begin: Any
-    """A key from which on these are; else its least."""
+    """The key from which on they are needed, if known; else the bin's least key."""
     last: Any
-    """Its greatest key."""
+    """The bin's greatest key."""
     kept: Any
     precise: Any
-    """The mass of what is needed, and whether little of it is unknown."""
+    """The mass of needed logits, and whether its uncertainty is small."""
     above: Any
-    """How many logits are above it."""
+    """How many logits are above the bin."""
 
 
 @triton.jit
 def bin_keys(span, place):
-    """The least key of bins, which rise with their places, that of even logits, and the greatest.
+    """The least key of each bin, the key of its even logits, and the greatest key.
 
-    And whether these are all that can be there but for odd ones.
+    Bins rise with their places. Also whether even and odd logits are all that a bin can hold.
     """
     positive = place >= SIGN
     in_sign = tl.where(positive, place - SIGN, SIGN - 1 - place)
@@ -75,7 +75,7 @@ def bin_keys(span, place):
     is_inner = (in_sign != 1) & (in_sign < SIGN - 1)
     if span.by_halves == 0:
         shift = bin_shift(span.low, span.high)
-        # Keys behind the last bin would be too large.
+        # Keys after the last bin would overflow.
         last_place = (span.high.to(tl.int64) - span.low.to(tl.int64)) >> shift
         first = span.low + (tl.minimum(place, last_place.to(tl.int32)) << shift)
         last = first + ((place * 0 + 1) << shift) - 1
@@ -110,7 +110,7 @@ def bin_amounts(call, row, span, place):
 
 @triton.jit
 def bin_groups(call, row, span):
-    """Numbers of groups of bins, and their masses at least and at most; and the sums of these."""
+    """The number of logits in each group of bins, and bounds of its mass; and the sums of all."""
     GROUPS: tl.constexpr = BINS // EACH
     group = tl.arange(0, GROUPS)
     first = group[:, None] * EACH + tl.arange(0, AT_ONCE)[None, :]
@@ -128,7 +128,10 @@ def bin_groups(call, row, span):
 
 @triton.jit
 def find_bin(call, row, span, groups, above, needed, WHAT: tl.constexpr):
-    """The highest bin that, with all above it, holds as much as is needed.
+    """Find the highest bin that, with all bins above it, holds the needed amount.
+
+    Groups are searched first, then the bins of one group. Bounds of masses come from the bins above
+    or, where that is narrower, from the whole mass minus the bins below.
 
     Args:
         call, row, span: see `arguments`, `rows` and `Span`.
@@ -138,7 +141,7 @@ def find_bin(call, row, span, groups, above, needed, WHAT: tl.constexpr):
         WHAT: NUMBER, AT_LEAST or AT_MOST.
     """
     groups, sums = groups
-    # All is weighed: what is below may be known better than what is kept, as what is above is not.
+    # The whole mass is known, so bins below may bound the kept mass better than those above.
     by_rest = (span.by_halves == 0) | (needed > span.mass - needed)
     whole = _asked(sums, by_rest, WHAT)
     if WHAT != NUMBER:
@@ -195,7 +198,7 @@ def find_bin(call, row, span, groups, above, needed, WHAT: tl.constexpr):
 
 @triton.jit
 def _asked(amounts, by_rest, WHAT: tl.constexpr):
-    """Of numbers and masses, at least and at most, what is asked for; by what is not above."""
+    """The amounts that WHAT asks for; with `by_rest` those of bins below, so bounds swap."""
     numbers, at_least, at_most = amounts
     if WHAT == NUMBER:
         asked = numbers.to(tl.int64)
@@ -208,7 +211,7 @@ def _asked(amounts, by_rest, WHAT: tl.constexpr):
 
 @triton.jit
 def _bounds(span, sums, at_least, at_most):
-    """The mass from some bin on, at least and at most, by what is in these bins and in others."""
+    """Bounds of the mass from some bin on, by these bins or, if that is narrower, by the rest."""
     _number, whole_least, whole_most = sums
     rest_least = span.mass - (whole_most - at_most)
     rest_most = span.mass - (whole_least - at_least)
@@ -218,7 +221,7 @@ def _bounds(span, sums, at_least, at_most):
 
 @triton.jit
 def _lowest_reaching(weights, needed, whole):
-    """The last place from which on so much is reached; the first that has any if none is."""
+    """The last place from which on the needed amount is reached; else the first non-empty one."""
     so_far = tl.cumsum(weights, 0, reverse=True)
     reaches = so_far >= tl.minimum(needed, whole)
     return tl.max(tl.where(reaches, tl.arange(0, weights.shape[0]), 0), 0)
@@ -226,7 +229,7 @@ def _lowest_reaching(weights, needed, whole):
 
 @triton.jit
 def _summed(amounts, where):
-    """Sums of three at once, so that warps meet once; the interpreter would take long."""
+    """Three sums at once, so that warps synchronise once; the interpreter sums one by one."""
     first, second, third = amounts
     first = tl.where(where, first, 0)
     second = tl.where(where, second, 0)
