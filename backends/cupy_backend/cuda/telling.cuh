@@ -39,10 +39,11 @@ __device__ inline bool ends_search(
         return false;
     }
     if (!shared.behind) {
-        with_row(p, request, work, [&](const Row& row) {
-            const Mass* stats = shared.kept.keep(stats_of(p, request, work), row.num_blocks());
-            search_alone(shared.finding, row, stats, filters);
-        });
+        if (search.mode != FOUND)
+            with_row(p, request, work, [&](const Row& row) {
+                const Mass* stats = shared.kept.keep(stats_of(p, request, work), row.num_blocks());
+                search_alone(shared.finding, row, stats, filters);
+            });
         RowFacts& told = p.facts[place];
         if (thread_id() == 0) (work.is_draft ? told.draft : told.target) = search.law;
     }
