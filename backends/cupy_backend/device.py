@@ -20,8 +20,6 @@ from .variant import KERNELS, Variant
 
 WARP_THREADS = 32
 OLDEST_ARCHITECTURE, OLDEST_OVERLAPPING = 80, 90
-FIRST = ("marks", "greedy", "statistics", "thresholds", "wide_thresholds")
-"""The kernels that wait for the whole launch before; the others may begin earlier."""
 _MOST_ASKED_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
@@ -42,7 +40,7 @@ class Kernel:
         room: how many of its CTAs fit on the device at once.
         num_threads: of a CTA.
         shared: bytes that a CTA asks for beside what it declares.
-        overlaps: whether it may begin before the launch before it has ended.
+        overlaps: whether it can begin before the launch before it has ended.
         driver: CuPy's module of that name.
     """
 
@@ -53,7 +51,9 @@ class Kernel:
     overlaps: bool
     driver: Any
 
-    def launch(self, grid: tuple[int, int], stream: int, pointers: int) -> None:
+    def launch(
+        self, grid: tuple[int, int], stream: int, pointers: int, follows: bool = False
+    ) -> None:
         """Enqueue one launch.
 
         Args:
@@ -61,12 +61,13 @@ class Kernel:
             stream: the raw handle.
             pointers: address of an array of one pointer, to the kernel's argument, which is copied
                 before this returns.
+            follows: whether the launch before is of the same call.
 
         Raises:
             RuntimeError: the driver refuses.
         """
         shape = (*grid, 1, self.num_threads, 1, 1, self.shared)
-        if not self.overlaps:
+        if not (follows and self.overlaps):
             self.driver.launchKernel(self.function, *shape, stream, pointers, 0)
             return
         config = _CONFIG.pack(*shape, stream, ctypes.addressof(_ATTRIBUTE), 1)
@@ -170,7 +171,7 @@ class Device:
                 f"backend cupy: the CUDA driver refuses kernel {name} for sm_{self.architecture}: "
                 f"{error}; expected a driver for CUDA 13 or newer; if this one is, delete {kept}"
             ) from error
-        overlaps = name not in FIRST and self.architecture >= OLDEST_OVERLAPPING
+        overlaps = self.architecture >= OLDEST_OVERLAPPING
         if overlaps:
             driver_function()
         return Kernel(function, room, num_threads, shared, overlaps, driver)

@@ -100,8 +100,8 @@ class CupySampler(BothVerbs):
         address, count = words.buffer_info()
         words[-1] = address
         try:
-            for kernel, grid in plan.launches:
-                kernel.launch(grid, stream, address + 8 * (count - 1))
+            for order, (kernel, grid) in enumerate(plan.launches):
+                kernel.launch(grid, stream, address + 8 * (count - 1), order > 0)
         except BaseException:
             # The next step would misread what a launch has left for the launch after it.
             for place in [place for place in self._workspaces if place == (index, stream)]:

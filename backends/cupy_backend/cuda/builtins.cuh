@@ -132,10 +132,10 @@ __device__ inline void load_once_if(bool wanted, const uint4* address, uint4& v)
         : "l"(address), "r"(static_cast<unsigned int>(wanted)));
 }
 
-// The same of one word, and of a byte.
+// The same of one word, which an overlapping launch may have written, and of a byte.
 __device__ inline void load_word_if(bool wanted, const unsigned int* address, unsigned int& v) {
     asm volatile(
-        "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.L1::no_allocate.u32 %0, [%1]; }"
+        "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.L1::no_allocate.u32 %0, [%1]; }"
         : "+r"(v)
         : "l"(address), "r"(static_cast<unsigned int>(wanted)));
 }

@@ -80,8 +80,9 @@ __device__ inline void visit_work(const Params& p, bool ends_empty, Visit visit,
         if (work.row >= request.num_rows || part >= work.num_pieces) return;
         if (work.is_draft && !request.has_draft_row(work.row)) return;
         if (!visit(request, work, static_cast<u32>(MAX_ROWS - work.row) >= published)) return;
-    } else if (!ends_empty || blockIdx.y > 0 || part > 0) {
-        return;
+    } else {
+        wait_for_launch_before();
+        if (!ends_empty || blockIdx.y > 0 || part > 0) return;
     }
     end(request);
 }

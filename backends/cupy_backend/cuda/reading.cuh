@@ -87,10 +87,12 @@ struct Flow {
 #pragma unroll
         for (int i = 0; i < DEPTH<T, change>; ++i) {
             allowed[i][0] = allowed[i][1] = 255;
-            const int block = first + i * warps;
-            fetch(row, block, i, i);
-            if (change == ANY_CHANGE) fetch_marks(row, block, i);
+            fetch(row, first + i * warps, i, i);
         }
+        if (change != ANY_CHANGE) return;
+        wait_for_launch_before();
+#pragma unroll
+        for (int i = 0; i < DEPTH<T, change>; ++i) fetch_marks(row, first + i * warps, i);
     }
 
     // The address is computed anew, because registers are scarce.
@@ -257,6 +259,7 @@ __device__ inline void read_apart(const Row& row, const Piece& piece, int named,
 __device__ inline void read_piece(const Row& row, const Piece& piece, const Reading& reading) {
     const int first = piece.begin + warp_id();
     if (!row.is_whole()) {
+        if (row.is_marked()) wait_for_launch_before();
 #pragma unroll 1
         for (int block = first; block < piece.end; block += CTA_WARPS) read_block(row, block, reading);
         return;
