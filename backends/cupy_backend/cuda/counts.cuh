@@ -99,12 +99,13 @@ __device__ inline int rank_of(float logit) {
     return bits >> 31 ? ZERO_RANK + static_cast<int>(in_sign) : ZERO_RANK - static_cast<int>(in_sign);
 }
 
-// Adds to the counter of a logit.
-__device__ inline void count_one(float logit, u32 number) {
+__device__ inline u32* counter_of(float logit) {
     const u32 bits = __float_as_uint(logit);
     const u32 in_sign = window_of_pair(bits >> 16 & 0x7fffu, BELOW_WINDOW, SIGN_BINS - 1) & 0xffffu;
-    atomicAdd(asked_shared_memory() + in_sign + (bits >> 31) * SIGN_BINS, number);
+    return asked_shared_memory() + in_sign + (bits >> 31) * SIGN_BINS;
 }
+
+__device__ inline void count_one(float logit, u32 number) { atomicAdd(counter_of(logit), number); }
 
 // Adds the first ones of what this CTA has counted to a row's counts in global memory.
 __device__ inline void add_counts_to(u32* sums, int number) {

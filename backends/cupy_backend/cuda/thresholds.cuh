@@ -194,6 +194,29 @@ __device__ COLD bool filter_listed(
     return is_known;
 }
 
+constexpr u32 TOLD = 1u << 31;  // in a counter of one logit, whose lower half follows
+
+// Tells a logit in full where it is the only one of its rank and the largest of a block that was counted, as those
+// from `least` on were: so peaks, which share no rank, weigh what they weigh. By a CTA.
+__device__ inline void tell_largest(const Mass* stats, int num_blocks, float least) {
+#pragma unroll 1
+    for (int block = thread_id(); block < num_blocks; block += CTA_THREADS) {
+        const float max = load_max(stats + block);
+        u32* counter = counter_of(max);
+        if (max >= least && is_inner(rank_of(max)) && *counter == 1)
+            *counter = TOLD | (__float_as_uint(max) & 0xffffu);
+    }
+    __syncthreads();
+}
+
+// What a rank's logits weigh between.
+__device__ inline Amounts told_masses(const Halves& halves, const Law& law, int rank, u32 counter) {
+    if (!(counter & TOLD)) return masses_of(halves, law, rank, counter);
+    const u32 bits = __float_as_uint(least_of(rank, true)) | (counter & 0xffffu);
+    const u64 mass = fixed_weight(law, __uint_as_float(bits));
+    return {mass, mass};
+}
+
 // Between which ranks a share of mass ends, as counts tell or, for a `guess`, in the middle fourth of that: in a
 // rank logits are mostly spread. By a CTA.
 __device__ inline void bound_share(
@@ -203,8 +226,8 @@ __device__ inline void bound_share(
     const bool cuts = filters.cuts_before_top_p();
     find_cut(
         cut, halves, lowest, 0,
-        [&](int at, u32 count) {
-            Amounts masses = masses_of(halves, search.law, at, count);
+        [&](int at, u32 counter) {
+            Amounts masses = told_masses(halves, search.law, at, counter);
             if (halves.bottom(at) < search.floor) masses.least = 0;
             const u64 less = guess ? (masses.most - masses.least) / 8 * 3 : 0;
             return Amounts{masses.least + less, masses.most - less};
@@ -219,10 +242,11 @@ __device__ inline void bound_share(
 // Begins a search when the row's counts are in shared memory: finds the logits between which they leave
 // the threshold open. By a CTA.
 __device__ COLD void begin_search(
-    Finding& shared, RankFound& found, const Law& law, Filters filters, int num_ids, u64 row_mass) {
+    Finding& shared, RankFound& found, const Law& law, Filters filters, const Row& row, const Mass* stats,
+    u64 row_mass) {
     const Halves halves = {law.max};
     const bool shares = filters.top_p < 1.0f, cuts = filters.cuts_before_top_p();
-    const float floor = floor_of_min_p(filters, law.max);
+    const float floor = floor_of_min_p(filters, law.max), least = law.max - filters.reach(row.num_ids);
     Search search = {law, row_mass, floor, law.max, floor, law.max, floor, SHARES, 0, 0};
     int first = 0, last = rank_of(floor);
     if (filters.top_k > 0) {
@@ -236,12 +260,13 @@ __device__ COLD void begin_search(
     const bool bounds = search.mode == SHARES && shares;
     if (search.mode == SHARES && !shares) search.look(SHARES, floor, floor);
     u64 open = 0;
+    if (bounds) tell_largest(stats, row.num_blocks(), least);
 #pragma unroll 1
     for (bool guess = false;; guess = true) {
         if (bounds) {
             bound_share(shared.cut, search, filters, last, guess);
             // Further down not all are counted.
-            const float bottom = fmaxf(halves.bottom(shared.cut.low), law.max - filters.reach(num_ids));
+            const float bottom = fmaxf(halves.bottom(shared.cut.low), least);
             const float top = halves.top(shared.cut.high);
             if (!guess) search.look_for_share(fmaxf(bottom, floor), top);
             search.low = fmaxf(search.low, bottom);
@@ -253,7 +278,7 @@ __device__ COLD void begin_search(
             last = lowest < shared.cut.low ? lowest : shared.cut.low;
         }
         open = sum_down_to(
-            halves, last, [=](int rank, u32 count) { return rank >= first ? u64{count} : 0; });
+            halves, last, [=](int rank, u32 counter) { return rank < first ? 0 : u64{counter & TOLD ? 1 : counter}; });
         if (!bounds || cuts || guess || open <= MAX_LISTED) break;
     }
     if (open <= MAX_LISTED) {
@@ -296,7 +321,7 @@ __device__ COLD void find_law(Finding& shared, Row row, const Mass* stats, Filte
     if (cuts && fine) is_known = filter_ranks(found, row, stats, law, filters, row_mass, kept);
     else if (LISTS_BESIDE && cuts && row.type == BF16)
         is_known = filter_listed(shared.selection, law, filters, row_mass, kept);
-    if (!is_known) return begin_search(shared, found, law, filters, row.num_ids, row_mass);
+    if (!is_known) return begin_search(shared, found, law, filters, row, stats, row_mass);
     if (thread_id() == 0) {
         shared.search.law = law;
         shared.search.mode = FOUND;
