@@ -6,6 +6,9 @@ constexpr int CTA_WARPS = KERNEL_WARPS;
 constexpr int CTA_THREADS = CTA_WARPS * LANES;
 constexpr u32 ALL_LANES = 0xffffffffu;
 
+// Of bfloat16, so few rows are split that these have a multiprocessor, and its registers, each.
+constexpr bool HAS_MULTIPROCESSOR = ONLY_TYPE == BF16 && CTA_WARPS == 16;
+
 __device__ inline int thread_id() { return static_cast<int>(threadIdx.x); }
 __device__ inline int lane_id() { return thread_id() % LANES; }
 __device__ inline int warp_id() { return thread_id() / LANES; }

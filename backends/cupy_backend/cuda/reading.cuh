@@ -65,7 +65,7 @@ __device__ inline void look_at(
 // How many blocks of a warp are in flight while as many are summed up. Wide logits need more registers: a
 // load without registers would be waited for.
 template <typename T, Change change>
-constexpr int DEPTH = sizeof(T) == 4 || MOST_CHANGE == ANY_CHANGE ? 1 : 2;
+constexpr int DEPTH = sizeof(T) == 4 || (MOST_CHANGE == ANY_CHANGE && !HAS_MULTIPROCESSOR) ? 1 : 2;
 
 // The blocks that a warp has in flight, of a row that is read by whole vectors.
 template <typename T, Change change>

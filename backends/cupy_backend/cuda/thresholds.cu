@@ -53,7 +53,7 @@ __device__ inline void rehearse(TellingLaw& shared, const Params& p) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
+extern "C" __global__ void __launch_bounds__(CTA_THREADS, HAS_MULTIPROCESSOR ? 1 : 1024 / CTA_THREADS)
     thresholds(const __grid_constant__ Params p) {
     __shared__ Judgement judgement;
     __shared__ TellingLaw telling;
