@@ -113,8 +113,8 @@ def rows_of(
 ) -> Tensor:
     """`Frontier.rows` on the host, of at least num_rows requests.
 
-    `gained` counts tokens that the requests will have. An unused row decodes a request of one token
-    in a spare slot.
+    `gained` are more tokens that the requests will have. An unused row decodes a request of one
+    token in a spare slot.
     """
     rows = []
     for (slot_id, token_ids), limit, more in zip(known.items(), draft_limits, gained, strict=True):

@@ -15,7 +15,7 @@ from ..token_masks import fill_masks
 from ..verdicts import pack, read_verdicts
 
 Gained = Sequence[Sequence[int]] | None
-"""How many more tokens requests will have when a step begins. None if only the device knows: the
+"""More tokens that requests will have when a step begins. None if only the device knows them: the
 previous step has begun and has not been read; it must have the same batch and limits."""
 
 
