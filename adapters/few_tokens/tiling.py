@@ -93,8 +93,8 @@ SHORT = Block(rows=64, depth=64, warps=4, stages=14)
 ADDED = Block(rows=64, depth=128, warps=4, stages=5)
 WIDE = Block(rows=128, depth=128, warps=8, stages=4)
 TALL = Block(rows=256, depth=64, warps=4, stages=4)
-"""Tall ones are for matrices with a tile half as tall for each processor and more: tokens are read
-for fewer tiles. `SHORT`, `TALL` and, for what is added to hidden states, `ADDED` are for many
+"""A taller block is for matrices with more than one lower tile per processor: tokens are then read
+for fewer tiles. `SHORT`, `TALL` and, for products added to hidden states, `ADDED` are for many
 tokens, which take as long to read as weights."""
 
 MANY_TOKENS = 64
