@@ -6,7 +6,7 @@ constexpr int MARKED_BLOCKS = 8;  // of a CTA: one per warp, because each is a c
 
 extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     marks(const __grid_constant__ Params p) {
-    // Beside those of one request there is room for CTAs that read; beside more these only wait.
+    // One request leaves room for CTAs that read; with more requests these would only wait in the way.
     if (p.num_reqs == 1) let_next_launch_begin();
     const i64 index = blockIdx.x, slot = p.slot_ids.data ? integer_at(p.slot_ids, index) : index;
     const int num_blocks = static_cast<int>((p.vocab_size + BLOCK_SIZE - 1) / BLOCK_SIZE);

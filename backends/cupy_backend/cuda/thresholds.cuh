@@ -194,10 +194,11 @@ __device__ COLD bool filter_listed(
     return is_known;
 }
 
-constexpr u32 TOLD = 1u << 31;  // in a counter of one logit, whose lower half follows
+constexpr u32 TOLD = 1u << 31;  // marks a counter of one logit, whose lower half it holds
 
-// Tells a logit in full where it is the only one of its rank and the largest of a block that was counted, as those
-// from `least` on were: so peaks, which share no rank, weigh what they weigh. By a CTA.
+// A logit that has a rank to itself and is the largest of its block is known in full, which bounds rows with peaks
+// closely. Its counter then holds TOLD and the bits that the rank does not tell. Blocks whose largest logit reaches
+// `least` are counted. By a CTA.
 __device__ inline void tell_largest(const Mass* stats, int num_blocks, float least) {
 #pragma unroll 1
     for (int block = thread_id(); block < num_blocks; block += CTA_THREADS) {
@@ -209,7 +210,7 @@ __device__ inline void tell_largest(const Mass* stats, int num_blocks, float lea
     __syncthreads();
 }
 
-// What a rank's logits weigh between.
+// Bounds of what a rank's logits weigh; both are the mass of a logit that is told.
 __device__ inline Amounts told_masses(const Halves& halves, const Law& law, int rank, u32 counter) {
     if (!(counter & TOLD)) return masses_of(halves, law, rank, counter);
     const u32 bits = __float_as_uint(least_of(rank, true)) | (counter & 0xffffu);
