@@ -15,6 +15,7 @@ from acceptor.backends.cupy_backend import CupySampler
 from acceptor.backends.cupy_backend import device as devices
 from acceptor.backends.cupy_backend.arguments import job_of
 from acceptor.backends.cupy_backend.device import Device
+from acceptor.backends.cupy_backend.job import MOST_PIECE_BLOCKS, Job
 from acceptor.backends.cupy_backend.layout import Extent
 from acceptor.backends.cupy_backend.plan import Plan, Plans, look_of
 from acceptor.backends.cupy_backend.variant import KERNELS, Variant
@@ -110,6 +111,13 @@ def test_rows_are_cut_so_that_all_pieces_are_on_the_device_at_once() -> None:
         for num_reqs in (1, 5, 20):
             (_, grid), *_ = plan(Probabilistic(), num_reqs, **recipe).launches
             assert grid[0] * grid[1] <= room
+
+
+def test_many_rows_without_filters_are_not_left_whole() -> None:
+    for filtered, blocks in ((False, MOST_PIECE_BLOCKS), (True, 297)):
+        job = Job(VARIANT, Extent(256, 3, 151_936, 151_936, filtered=filtered), {})
+        job.cut(1056)
+        assert job.fields["piece_blocks"] == blocks
 
 
 @pytest.mark.usefixtures("driver")
