@@ -23,7 +23,7 @@ REPEAT = tl.constexpr("""{
     fma.rn.f32 $0, rest, $4, $0;
     done:
 }""")
-"""What `_repeated` does: few tokens were seen, and most lanes have nothing to do."""
+"""Does what `_repeated` does: few tokens were seen, and most lanes have nothing to do."""
 
 _LOOK_UP = """{{
     .reg .pred is; .reg .u64 place;
@@ -76,7 +76,7 @@ def _next(flags, last):
 
 @triton.jit
 def adjusted(call, row, logits, ids, seen, changed):
-    """Logits of a target's row with bias and penalties, each operation rounded by itself."""
+    """Logits of a target's row with bias and penalties, each operation rounded separately."""
     biased, drafted, following_bias, following_draft = changed
     if call.adjust.bias_ids is not None:
         base = entry_of(call, row.request) * call.adjust.bias_width
@@ -107,7 +107,7 @@ def adjusted(call, row, logits, ids, seen, changed):
 
 @triton.jit
 def _beside(logits, seen):
-    """Whether tokens were seen, and zeros, in the registers of threads that hold their logits."""
+    """Whether tokens were seen, and zeros, in the registers of the threads with their logits."""
     occurrences = seen * 0
     if not INTERPRETED:
         seen, occurrences = tl.inline_asm_elementwise(

@@ -36,7 +36,7 @@ MASKED_REGISTERS = 48
 that a multiprocessor runs at once."""
 
 ADJUSTED_WARPS = 4
-"""Where bias and penalties are loaded as well, which takes three times the registers."""
+"""Warps that read rows with bias and penalties, which need three times the registers."""
 
 PROGRAMS_PER_PROCESSOR = 16
 """How many programs of two warps a multiprocessor has registers for: those of one wave."""

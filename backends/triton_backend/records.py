@@ -39,7 +39,7 @@ MASS = tl.constexpr(6)
 WHOLE = tl.constexpr(7)
 """The mass that top-p refers to. Both are int64, in words of 8 bytes."""
 OPEN_SLOT = tl.constexpr(16)
-"""Of the n-th record: which row is the n-th on the list of open ones."""
+"""In the n-th record: the n-th row in the queue of open ones."""
 RECORD_TAIL = tl.constexpr(20)
 """The words after the blocks of a record."""
 

@@ -20,10 +20,10 @@ BELOW = tl.constexpr(((127 - 10) << 7) - 1)
 BEYOND = tl.constexpr(BELOW.value + SIGN.value - 2)
 
 ODD_WORDS = tl.constexpr(BINS.value * 3 // 2)
-"""Words of 8 bytes of what is known of a row's odd logits: what they weigh more, and numbers."""
+"""The 8-byte words about a row's odd logits: their additional masses, and their numbers."""
 
 CHUNK = tl.constexpr(1024)
-"""Numbers that a program adds up at once."""
+"""How many numbers a program adds up at once."""
 
 RESERVE = tl.constexpr(f"{{ .shared .align 16 .b8 bins[{4 * BINS.value}]; mov.u32 $0, bins; }}")
 SET_ZERO = tl.constexpr(
@@ -102,7 +102,7 @@ WEIGH_ODD = tl.constexpr(f"""{{
     red.relaxed.gpu.global.add.u32 [at], 1;
     done:
 }}""")
-"""Few logits are odd: those that something was added to have lower halves, too."""
+"""Adds an odd logit to its half's; few logits, those that something was added to, are odd."""
 
 
 @triton.jit
@@ -113,13 +113,13 @@ def numbers_of(call, row):
 
 @triton.jit
 def odd_masses_of(call, row):
-    """Where it is, for each half, what odd logits weigh more than those without a lower half."""
+    """The address of the mass that odd logits of each half have beyond that of the half alone."""
     return call.scratch.odd + row.slot * ODD_WORDS
 
 
 @triton.jit
 def odd_numbers_of(call, row):
-    """Where the numbers of a row's odd logits are, by halves: int32."""
+    """The address of the numbers of a row's odd logits, by halves: int32."""
     return (odd_masses_of(call, row) + BINS).to(tl.pointer_type(tl.int32), bitcast=True)
 
 
@@ -198,7 +198,7 @@ def count(call, row, own, place, flags):
 
 @triton.jit
 def count_halves(call, row, own, logits, low, law):
-    """Count logits from one on by their upper halves, and weigh odd ones where these are few."""
+    """Count logits from a bound on by their upper halves, and weigh odd ones if they are few."""
     row_max, scale = law
     if INTERPRETED:
         place = half_bins(logits)

@@ -172,7 +172,7 @@ def find_bin(call, row, span, groups, above, needed, WHAT: tl.constexpr):
     first, even, last, is_inner = bin_keys(span, found * EACH + here)
     is_narrow = (bin_shift(span.low, span.high) <= call.variant.key_shift) | (number == 1)
     known = tl.where(span.by_halves, span.exact & is_inner, is_narrow)
-    # Odd logits have larger magnitudes. Of one it is known where it is, too.
+    # Odd logits have larger magnitudes than even ones. If there is one, its place is known.
     odd_are_above = even >= 0
     upper = tl.where(odd_are_above, odd, own - odd)
     in_upper = weight + upper >= needed
@@ -181,7 +181,7 @@ def find_bin(call, row, span, groups, above, needed, WHAT: tl.constexpr):
     is_all = weight + own < needed
     known = known & (heaviest < needed) & (in_upper | in_lower)
     known = known & ((in_odd == 0) | (odd_number <= 1) | is_all)
-    # Rounding does not leave a single key open.
+    # Rounding cannot leave a single key open.
     known = known | ((span.by_halves == 0) & (span.low == span.high))
     begin = tl.where(in_odd, tl.where(odd_are_above, even + 1, first), even)
     begin = tl.where(known, begin, first)
