@@ -219,8 +219,7 @@ def _parameter(field: Any, rng: Numbers) -> Any:
 def _shaped(form: Case, rng: Numbers) -> Case:
     """Add draft lengths, up to the form's own, and a variation."""
     (longest,) = form.num_draft_tokens
-    most = 6 if longest < 6 else 2
-    lengths = rng.integers(longest + 1, size=rng.integers(most)).tolist()
+    lengths = rng.integers(longest + 1, size=rng.integers(6 if longest < 6 else 2)).tolist()
     if form.vocab_size > MOST_BY_MANY:
         longest, lengths = min(longest, 2), [min(length, 2) for length in lengths[:1]]
     variation = one_of(rng, ("none",) * 3 + VARIATIONS[1:])
@@ -239,5 +238,4 @@ def _batch_of(shaped: Case, rng: Numbers) -> Case:
     even = logits in ("constant", "even", "mixed")
     if even and rule_of(shaped.policy).turns_on_even_laws(shaped.policy):
         logits = "lm"
-    seed = int(rng.integers(2**48))
-    return evolve(shaped, num_draft_tokens=lengths, seed=seed, logits=logits)
+    return evolve(shaped, num_draft_tokens=lengths, seed=int(rng.integers(2**48)), logits=logits)
