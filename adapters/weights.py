@@ -232,7 +232,7 @@ class WeightReader:
 def expected_tensors(
     config: ModelConfig, read: Callable[[WeightReader], object] = WeightReader.decoder
 ) -> dict[str, Shape]:
-    """Name -> shape of every tensor that a checkpoint holds of what is read, without reading it."""
+    """The names and shapes of the tensors that would be read from a checkpoint."""
     reader = WeightReader(None, config, torch.float32, torch.device("meta"))
     read(reader)
     return reader.asked

@@ -10,7 +10,7 @@ class Product(NamedTuple):
     """The arguments of a product's kernel; code for a field that is None is compiled away."""
 
     x: Any
-    """[tokens, size]; of every `every` tokens the last one is taken."""
+    """[tokens, size]; the last of every `every` tokens is taken."""
     x_stride: Any
     eps: Any
     """The norm's epsilon."""
@@ -22,13 +22,13 @@ class Product(NamedTuple):
     """[num_tokens, num_rows]."""
     out_stride: Any
     scaled: Any
-    """Like out, times gamma; None unless the product is added to `out`."""
+    """`out` times gamma, or None if `out` is overwritten; else the product is added to it."""
     gamma: Any
     """[num_rows]."""
     squares: Any
-    """[num_squares, squares_stride] float32: their sum over the first axis is the sum of x squared
-    before it was scaled. SQUARES is num_squares or more, 0 for none. Adding writes those of out
-    there, which no program reads in the same launch."""
+    """[num_squares, squares_stride] float32: partial sums of the squares of each token's x before
+    it was scaled. SQUARES is num_squares or more, 0 for none. A launch that adds writes those of
+    `out` here, and reads none."""
     num_rows: Any
     size: Any
     squares_stride: Any
@@ -83,7 +83,7 @@ def load_beside(product, rows, num_squares, num_tokens, every, TOKENS, SQUARES):
 def finish(product, acc, beside, tile, rows, num_tokens, TOKENS, ROWS, TAKEN, SQUARES, GATE):
     """Normalise, add, gate and store a tile [ROWS, TOKENS], of which TAKEN rows exist.
 
-    All of them exist if something is added to.
+    All of them exist if the product is added to `out`.
     """
     tl.static_assert(TAKEN == ROWS or product.scaled is None)
     squares, old, gamma = beside

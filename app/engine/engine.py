@@ -214,8 +214,8 @@ class Engine:
         loop, queue, queues = asyncio.get_running_loop(), Queue(), self._queues
 
         def listen(progress: Progress) -> None:
-            # Without a reference to the engine, whose requests hold this. The event loop may be
-            # closed before a step learns that a request was left.
+            # The engine's requests hold this function, so it holds no reference to the engine. The
+            # event loop may be closed before a step learns that the iteration was left.
             if queue in queues:
                 loop.call_soon_threadsafe(queue.put_nowait, progress)
 

@@ -17,15 +17,16 @@ Grid = tuple[int, int]
 FEWEST_PIECE_BLOCKS = 8
 """The blocks of a piece, one for each counting warp."""
 MOST_PIECE_BLOCKS = 100
-"""At most so many of a row that would be whole and has no filter, so that fewer rows begin before a
-rejection in front of them is published: 8 to 17% faster at 256 requests with a temperature."""
+"""The most blocks of a piece of rows without filters that need not be cut. With pieces, fewer rows
+begin before a rejection in front of them is published: 8 to 17% faster at 256 requests with a
+temperature."""
 CLOSER_LOOKS = 2
 """How many launches look again where several CTAs share a row; more are hardly ever needed."""
 MOST_SUMS = 3
 """The sums of a lossy policy: entropies, what survives, what is moved."""
 FEWEST_RESIDUAL_BLOCKS, MOST_RESIDUAL_BLOCKS = 16, 80
-"""Blocks of a CTA of `accept`, of which a device has room for half as many: one per warp; and with
-residuals, which most rows lack, at most this many."""
+"""Blocks of a CTA of `accept`, of which a device has room for half as many: at least one per warp;
+with residuals, which most rows lack, at most 80."""
 
 
 def _blocks_each(num_blocks: int, rows: int, room: int, fewest: int) -> int:
