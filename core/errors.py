@@ -14,7 +14,7 @@ class UnavailableError(AcceptorError):
 
 
 class OutOfMemoryError(AcceptorError):
-    """A device has less memory left than weights, caches or a step take."""
+    """A device has less memory left than weights, caches or a step need."""
 
 
 class CheckpointError(AcceptorError):

@@ -49,9 +49,8 @@ class Plan:
     @classmethod
     def of(cls, device: Device, job: Job) -> "Plan":
         """Plan a job, and compile its kernels if they do not exist."""
-        # CTAs that count the same row add their counts up, so that more than one for each
-        # multiprocessor cost more than they read.
-        # A closer look costs more than that.
+        # CTAs that count the same row add up their counts, so more than one per multiprocessor cost
+        # more than they save, unless a closer look follows, which costs more than adding up.
         few = job.extent.filtered and not job.leaves_open
         room = device.kernel(job.reader, job.variant).room
         job.cut(device.num_multiprocessors if few else room)

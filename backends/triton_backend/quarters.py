@@ -50,8 +50,8 @@ def law_quarters(call, row, block):
 def quarter_marks(call, row, block):
     """Which tokens of blocks were seen, and which the row's mask allows, if needed.
 
-    One byte for 8 tokens: four times [blocks, QUARTER // 8] int32. Load this before the logits:
-    after them it would wait for them.
+    One byte for 8 tokens: four times [blocks, QUARTER // 8] int32. Load these before the logits:
+    later loads would wait for the logits.
     """
     seen = [block, block, block, block]
     mask = seen

@@ -1,8 +1,9 @@
 """Stage 1: reads every row once and keeps the maximum and the mass of each block of 512 tokens.
 
 All later stages use these numbers. For logprobs of raw logits, both numbers are kept of the
-target's raw rows, too. If some request has penalties, a kernel first stores one bit per token: has
-the request seen it? Counts are 40 times as large, and every row would read them in every stage.
+target's raw rows, too. If some request has penalties, a kernel first stores one bit per token,
+whether the request has seen it. Counts are 40 times as large, and every row would read them in
+every stage.
 """
 
 import triton

@@ -24,7 +24,7 @@ class _AmongLikely(Policy):
         return log_verdicts(self._accepted(view).gather(1, view.draft_token_ids[:, None])[:, 0])
 
     def total_variation(self, view: DraftView) -> Tensor:
-        """Over all tokens that could have been drafted."""
+        """The variation over all tokens that could have been drafted."""
         return total_variation(view, self._accepted(view).to(torch.float64))
 
     def _accepted(self, view: DraftView) -> Tensor:
