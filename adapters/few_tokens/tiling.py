@@ -59,13 +59,13 @@ MATRIX_ROWS = 16
 MATRIX_WARPS = 4
 MATRIX_DEPTH = 256
 MATRIX_STAGES = 4
-"""The most; few enough that two programs share a processor's memory."""
+"""The most stages: so few that two programs share a processor's memory."""
 
 MATRIX_AHEAD = 512
 FEWEST_TOKENS = 2
 FEWEST_DEPTH = 128
 FEWEST_STAGES = 6
-"""For `matrix_kernel`, with so few tokens that more and shorter stages fit."""
+"""Sizes of `matrix_kernel` for so few tokens that more and shorter stages fit."""
 
 BLOCK_TOKENS = 16
 BLOCK_AHEAD = 256
@@ -179,7 +179,7 @@ def _block(num_tokens: int, weight: Tensor, gpu: Gpu, *, add: bool) -> Tiling:
 
 
 def _num_splits(num_each: int, most: int) -> int:
-    """A power of two; there are processors for `num_each` programs of every tile."""
+    """How many programs share a tile's depth: a power of two, at most `num_each` and `most`."""
     return 1 << max(min(num_each, most), 1).bit_length() - 1
 
 

@@ -100,7 +100,7 @@ class GraphRunner:
         return self.captured[kind]
 
     def _bound(self, running: Running) -> int:
-        """A bound of all sequences' lengths when the step begins, even with the last one unread."""
+        """An upper bound of all lengths when the step begins, even before the last one is read."""
         longest = max(map(len, running.known.values())) + self.step.drafter.num_spec_tokens + 1
         return max(_LEAST_BOUND, 1 << (longest - 1).bit_length())
 
