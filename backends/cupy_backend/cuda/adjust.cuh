@@ -88,8 +88,8 @@ __device__ inline u32 named_in(int count, int block, int num_ids, IdAt id_at) {
     return named;
 }
 
-// Of eight neighbouring ids' prompt masks and output counts, a bit each that is not 0: those of masks,
-// and from bit 16 on those of counts.
+// A bit for each of eight neighbouring ids that is in the prompt and, from bit 16 on, for each that is in the
+// output.
 __device__ inline u32 seen_among(const Adjustment& a, i64 first, int count) {
     u32 seen = 0;
 #pragma unroll 1
@@ -127,7 +127,7 @@ constexpr int MOST_NOTED = 16;
 constexpr int MARK_WORDS = LANES + MOST_NOTED;
 
 enum Note : u32 {
-    NAMED = 1u << 31,  // it is biased or a draft, of which some rows count it
+    NAMED = 1u << 31,  // it is biased, or a draft that some rows count
     IN_PROMPT = 1u << 30,
     PLACE = 1u << 21,          // times its place in the block
     MOST_COUNTED = PLACE - 1,  // of the output so far
@@ -164,7 +164,7 @@ __device__ inline void mark_block(const Adjustment& a, int block, int num_ids, u
     to[lane_id()] = touched | number << 16;
 }
 
-// The lane's of few biases, or -1.
+// The id of the lane's bias, if there are only few, or -1.
 __device__ inline i64 named_of(const Adjustment& a) {
     return lane_id() < a.num_bias ? a.bias_ids[lane_id()] : -1;
 }

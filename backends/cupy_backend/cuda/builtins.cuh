@@ -122,7 +122,7 @@ __device__ inline void wait_for_launch_before() {
 #endif
 }
 
-// Loads into registers, which keep their values unless it is wanted. A branch around a load would copy its
+// Loads into registers if `wanted`; else these keep their values. A branch around a load would copy its
 // result, and so wait for it.
 __device__ inline void load_once_if(bool wanted, const uint4* address, uint4& v) {
     asm volatile(
@@ -132,7 +132,7 @@ __device__ inline void load_once_if(bool wanted, const uint4* address, uint4& v)
         : "l"(address), "r"(static_cast<unsigned int>(wanted)));
 }
 
-// The same of one word, which an overlapping launch may have written, and of a byte.
+// The same for one word, which an overlapping launch may have written, and for a byte.
 __device__ inline void load_word_if(bool wanted, const unsigned int* address, unsigned int& v) {
     asm volatile(
         "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.L1::no_allocate.u32 %0, [%1]; }"

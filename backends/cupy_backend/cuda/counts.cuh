@@ -13,7 +13,7 @@ constexpr int NUM_RANKS = NUM_COUNTS - 1;
 constexpr int ZERO_RANK = SIGN_BINS - 1;  // its neighbours are of small magnitudes
 constexpr int RANKS_EACH = (NUM_RANKS + CTA_THREADS - 1) / CTA_THREADS;
 
-// And what is listed. By a CTA, to be followed by a barrier.
+// Clears counts and lists. By a CTA, to be followed by a barrier.
 __device__ inline void clear_counts() {
     uint4* words = reinterpret_cast<uint4*>(asked_shared_memory());
     for (int i = thread_id(); i <= NUM_COUNTS / 4; i += CTA_THREADS) words[i] = uint4{0, 0, 0, 0};
@@ -107,7 +107,7 @@ __device__ inline u32* counter_of(float logit) {
 
 __device__ inline void count_one(float logit, u32 number) { atomicAdd(counter_of(logit), number); }
 
-// Adds the first ones of what this CTA has counted to a row's counts in global memory.
+// Adds the first `number` counts of this CTA to a row's counts in global memory.
 __device__ inline void add_counts_to(u32* sums, int number) {
     const u32* counts = asked_shared_memory();
 #pragma unroll 4

@@ -113,7 +113,7 @@ struct Params {
     i64* top_token_ids;       // [num_reqs, max_spec_len + 1, num_logprobs]
     float* top;
     i64 num_logprobs;
-    u64* tops;         // [num_reqs, max_spec_len + 1], 0 between calls: largest logits, if nobody is not greedy
+    u64* tops;         // [num_reqs, max_spec_len + 1], 0 between calls: largest logits, if all are greedy
     u32* ends;         // [num_reqs], 0 between calls, see publish_end
     u32* arrivals;     // [num_reqs, max_spec_len + 1], 0 between calls, of pieces or of both laws
     u32* counted;      // [num_reqs, max_spec_len + 1, 2], the same of counted pieces of a side

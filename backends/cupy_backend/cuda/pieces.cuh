@@ -55,8 +55,8 @@ __device__ inline void read_work(
     with_row(p, request, work, [&](const Row& row) { read_all(row, work.piece, reading, reads); });
 }
 
-// Goes on where a row's laws are in shared memory, behind a barrier; whether the request is to be ended then.
-// By a CTA; warps that find laws may still be at it, and others do the rest.
+// Judges a row once its laws are in shared memory, after a barrier; returns whether to end the request now.
+// By a CTA; while some warps still find laws, others do the rest.
 __device__ inline bool judge_work(
     Judgement& shared, const Params& p, const Request& request, int row, const Mass* stats) {
     if (thread_id() == 2 * LANES) gather_evidence(p, request, row, shared.facts);
@@ -66,8 +66,8 @@ __device__ inline bool judge_work(
     return p.ends_early && is_last_arrival(p.judged + request.index, request.num_rows);
 }
 
-// visit(request, work, reads) unless there is nothing to do, `reads` being whether the row follows no published
-// end; then end(request), if that says so, and where there are no rows, if somebody `ends_empty` requests.
+// Calls visit(request, work, reads) if there is work; `reads` says that the row follows no published end. Then
+// calls end(request), if visit says so or, where a request has no rows, if this launch `ends_empty` ones.
 template <typename Visit, typename End>
 __device__ inline void visit_work(const Params& p, bool ends_empty, Visit visit, End end) {
     const int pieces = static_cast<int>(p.num_pieces);

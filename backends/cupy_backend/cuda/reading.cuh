@@ -3,8 +3,8 @@
 #pragma once
 #include "statistics.cuh"
 
-// Whether logits are counted, and which: filters keep nothing so far below the largest logit, of which a
-// CTA shares the largest that its warps have seen.
+// Whether logits are counted, and which: filters keep none that are too far below the largest logit. A CTA
+// shares the largest one that its warps have seen.
 struct Counting {
     u32* largest;  // its key; null: none are
     float reach;
@@ -103,7 +103,7 @@ struct Flow {
     // Logits from a block on.
     __device__ int left_from(int block) const { return end - block * BLOCK_SIZE; }
 
-    // Of the lane's logits those that are allowed and not touched, a bit each.
+    // A bit for each of the lane's logits that is allowed and not touched.
     __device__ u32 kept_at(int slot) const {
         return (allowed[slot][0] | allowed[slot][1] << 8) & ~(change == ANY_CHANGE ? marks[slot] : 0);
     }
@@ -187,8 +187,8 @@ __device__ inline void look_at_pairs(const Reading& reading, int block, const u3
     reading.tell(block, max, logits);
 }
 
-// By a warp: every `warps`-th block of the piece from `first` on, but for those that are read apart: of `named`
-// ids, one a lane, or with too many touched logits. Others that are touched are left out.
+// Reads every `warps`-th block of the piece from `first` on, except those that are read apart: blocks of `named`
+// ids, one per lane, or with too many touched logits. Leaves other touched logits out. By a warp.
 template <typename T, Change change>
 __device__ inline void stream(
     const Row& row, int first, int warps, int end, int named, const Reading& reading) {
@@ -254,8 +254,8 @@ __device__ inline void read_apart(const Row& row, const Piece& piece, int named,
     }
 }
 
-// A piece of a row, but for touched logits that are noted. By a CTA, whose warps take turns. Where there are
-// only few biases, blocks without any are read as if there were none.
+// Reads a piece of a row, except for touched logits that are noted. By a CTA, whose warps take turns. Where there
+// are only few biases, blocks without one are read as if there were none.
 __device__ inline void read_piece(const Row& row, const Piece& piece, const Reading& reading) {
     const int first = piece.begin + warp_id();
     if (!row.is_whole()) {

@@ -26,8 +26,8 @@ __device__ inline void copy_search(Search& to, const Search& from) {
         reinterpret_cast<u32*>(&to)[thread_id()] = __ldcg(reinterpret_cast<const u32*>(&from) + thread_id());
 }
 
-// Goes on from where a search has come to, unless the next launch does. Whether this CTA completes the
-// row, and so knows both laws. By a CTA that has all counts of its side of the row.
+// Continues a search, unless the next launch does. Returns whether this CTA completes the row, and so knows both
+// laws. By a CTA that has all counts of its side of the row.
 __device__ inline bool ends_search(
     TellingLaw& shared, RowFacts& facts, const Params& p, const Request& request, const Work& work,
     const Filters& filters) {

@@ -34,9 +34,9 @@ __device__ inline bool completes_row(
     return ends_search(shared, facts, p, request, work, filters);
 }
 
-// Code that has not run comes from memory. While others read rows, a CTA finds the law of a row of one logit,
-// as the model gave it and as if changed, so that they find theirs in the cache: at 16 requests with top-k this
-// saves 5 %.
+// Code that has not run comes from memory. While others read rows, a CTA finds the law of a row of one logit, as
+// the model gave it and as if changed, so that the others find the code in the cache: at 16 requests with top-k
+// this saves 5 %.
 __device__ inline void rehearse(TellingLaw& shared, const Params& p) {
     Adjustment bias = {};
     bias.num_bias = 1;

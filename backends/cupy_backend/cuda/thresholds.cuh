@@ -218,8 +218,8 @@ __device__ inline Amounts told_masses(const Halves& halves, const Law& law, int 
     return {mass, mass};
 }
 
-// Between which ranks a share of mass ends, as counts tell or, for a `guess`, in the middle fourth of that: in a
-// rank logits are mostly spread. By a CTA.
+// The ranks between which a share of mass ends, by the counts' bounds or, for a `guess`, by the middle fourth of
+// these: logits are mostly spread over their rank. By a CTA.
 __device__ inline void bound_share(
     Cut& cut, const Search& search, const Filters& filters, int lowest, bool guess) {
     const Halves halves = {search.law.max};
@@ -317,7 +317,7 @@ __device__ COLD void find_law(Finding& shared, Row row, const Mass* stats, Filte
     const u64 row_mass = cuts ? to_fixed(whole.sum) : 0;
     Kept kept;
     bool is_known = !cuts;
-    // A model's float32 are often bfloat16.
+    // A model's float32 logits are often bfloat16.
     const bool fine = !row.is_changed() && (row.type == BF16 || !counts_are_coarse());
     if (cuts && fine) is_known = filter_ranks(found, row, stats, law, filters, row_mass, kept);
     else if (LISTS_BESIDE && cuts && row.type == BF16)

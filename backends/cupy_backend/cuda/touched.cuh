@@ -69,8 +69,8 @@ __device__ inline void read_touched(const Row& row, const Piece& piece, const Re
     }
 }
 
-// All of a piece. By a CTA; threads that have nothing to read only come to the barrier. Marks are waited for where
-// they are first asked for, at the latest here.
+// Reads all of a piece. By a CTA; threads that have nothing to read only come to the barrier. Waits for marks where
+// they are first needed, at the latest here.
 __device__ inline void read_all(const Row& row, const Piece& piece, const Reading& reading, bool reads) {
     if (reads) read_piece(row, piece, reading);
     wait_for_launch_before();
