@@ -25,15 +25,48 @@ ODD_WORDS = tl.constexpr(BINS.value * 3 // 2)
 CHUNK = tl.constexpr(1024)
 """How many numbers a program adds up at once."""
 
-RESERVE = tl.constexpr(f"{{ .shared .align 16 .b8 bins[{4 * BINS.value}]; mov.u32 $0, bins; }}")
+OWN_BYTES = tl.constexpr(4 * BINS.value + 4)
+"""Of a program's own numbers; the last is of what is not counted."""
+RESERVE = tl.constexpr(f"{{ .shared .align 16 .b8 bins[{OWN_BYTES.value}]; mov.u32 $0, bins; }}")
 SET_ZERO = tl.constexpr(
     "{ .reg .b32 no; mov.b32 no, 0; st.shared.v4.b32 [$1], {no, no, no, no}; mov.b32 $0, 0; }"
 )
 LOAD = tl.constexpr("ld.shared.b32 $0, [$1];")
-COUNT = tl.constexpr(
-    "{ .reg .pred is; setp.ne.b32 is, $2, 0; @is red.shared.add.u32 [$1], 1; mov.b32 $0, 0; }"
+_COUNT_EACH = """
+    @!is_{n} bra next_{n};
+    add.f32 logit, ${logit}, 0f00000000;
+    mov.b32 place, logit;
+    shr.s32 other, place, 31;
+    and.b32 other, other, 0x7FFFFFFF;
+    xor.b32 place, place, other;
+    sub.s32 place, place, $16;
+    shr.u32 place, place, $20;
+    bfe.u32 other, place, 5, 5;
+    xor.b32 place, place, other;
+    xor.b32 place, place, {sign};
+    mad.lo.u32 place, place, 4, $24;
+    red.shared.add.u32 [place], 1;
+    next_{n}:"""
+COUNT_KEYS = tl.constexpr(
+    """{
+    .reg .pred is, is_0, is_1, is_2, is_3; .reg .b32 place, other; .reg .f32 logit;
+    mov.b32 $0, 0; mov.b32 $1, 0; mov.b32 $2, 0; mov.b32 $3, 0;"""
+    + "".join(
+        f"""
+    setp.ge.f32 is, ${4 + n}, $8;
+    setp.le.and.f32 is_{n}, ${4 + n}, $12, is;"""
+        for n in range(4)
+    )
+    + """
+    or.pred is, is_0, is_1; or.pred is, is, is_2; or.pred is, is, is_3;
+    @!is bra done;"""
+    + "".join(_COUNT_EACH.format(n=n, logit=4 + n, sign=SIGN.value) for n in range(4))
+    + """
+    done:
+}"""
 )
-"""What is added is not asked for, so that hardware adds up what a warp adds at one place."""
+"""What `count_keys` does with four logits: in a narrow bracket there are few. What is added is not
+asked for, so that hardware adds up what a warp adds at one place."""
 
 COUNT_HALVES = tl.constexpr(f"""{{
     .reg .pred is, is_0, is_1; .reg .b32 pair, in_sign, place, end;
@@ -65,11 +98,15 @@ COUNT_HALVES = tl.constexpr(f"""{{
     mad.lo.u32 place, in_sign, 4, $4;
     and.b32 $0, place, 0xFFFF;
     shr.u32 $1, place, 16;
-    @is_0 red.shared.add.u32 [$0], 1;
-    @is_1 red.shared.add.u32 [$1], 1;
+    add.u32 end, $4, {OWN_BYTES.value - 4};
+    and.b32 end, end, 0xFFFF;
+    selp.b32 place, $0, end, is_0;
+    red.shared.add.u32 [place], 1;
+    selp.b32 place, $1, end, is_1;
+    red.shared.add.u32 [place], 1;
     done:
 }}""")
-"""`half_bins` of two logits, whose halves lie in one word, and `count`; where it counted them."""
+"""`half_bins` of two logits, whose halves lie in one word, and counting; where it counted them."""
 
 WEIGH_ODD = tl.constexpr(f"""{{
     .reg .pred is; .reg .b32 half, place; .reg .f32 mass; .reg .b64 units, more, at;
@@ -143,14 +180,6 @@ def bin_shift(low, high):
 
 
 @triton.jit
-def key_bins(logits, low, high):
-    """The bins of logits that are between two others by their keys."""
-    low_key = as_key(low, 0)
-    distance = (as_key(logits, 0) - low_key).to(tl.uint32, bitcast=True)
-    return (distance >> bin_shift(low_key, as_key(high, 0))).to(tl.int32, bitcast=True)
-
-
-@triton.jit
 def reserve_own():
     """The address of a program's own numbers."""
     own = tl.program_id(0) * 0
@@ -180,20 +209,36 @@ def add_up(call, row, own):
             turn = (chunk + tl.program_id(0)) % (BINS // CHUNK)
             place = turn * CHUNK + tl.arange(0, CHUNK)
             counted = tl.inline_asm_elementwise(
-                LOAD, "=r,r", [_moved(own, place)], dtype=tl.int32, is_pure=False, pack=1
+                LOAD, "=r,r", [own + 4 * place], dtype=tl.int32, is_pure=False, pack=1
             )
-            numbers = numbers_of(call, row) + place
+            # To Triton these are no neighbours: a thread adds one, and a warp 32 that lie together.
+            numbers = numbers_of(call, row) + _moved(place)
             tl.atomic_add(numbers, counted, mask=counted != 0, sem="relaxed")
 
 
 @triton.jit
-def count(call, row, own, place, flags):
-    """Count flagged logits in their bins."""
+def count_keys(call, row, own, logits, low, high):
+    """Count logits between two in the bins of their keys."""
+    low_key = as_key(low, 0)
+    shift = bin_shift(low_key, as_key(high, 0))
     if INTERPRETED:
-        tl.atomic_add(numbers_of(call, row) + place, place * 0 + 1, mask=flags, sem="relaxed")
+        distance = (as_key(logits, 0) - low_key).to(tl.uint32, bitcast=True)
+        place = (distance >> shift).to(tl.int32, bitcast=True)
+        _count(call, row, place, (logits >= low) & (logits <= high))
     else:
-        inputs = [_moved(own, place), flags.to(tl.int32)]
-        tl.inline_asm_elementwise(COUNT, "=r,r,r", inputs, dtype=tl.int32, is_pure=False, pack=1)
+        tl.inline_asm_elementwise(
+            COUNT_KEYS,
+            "=&r,=&r,=&r,=&r,f,f,f,f,f,f,f,f,f,f,f,f,r,r,r,r,r,r,r,r,r,r,r,r",
+            [logits, low, high, low_key, shift, own],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=4,
+        )
+
+
+@triton.jit
+def _count(call, row, place, flags):
+    tl.atomic_add(numbers_of(call, row) + place, place * 0 + 1, mask=flags, sem="relaxed")
 
 
 @triton.jit
@@ -202,7 +247,7 @@ def count_halves(call, row, own, logits, low, law):
     row_max, scale = law
     if INTERPRETED:
         place = half_bins(logits)
-        count(call, row, own, place, logits >= low)
+        _count(call, row, place, logits >= low)
     else:
         place = tl.inline_asm_elementwise(
             COUNT_HALVES,
@@ -243,6 +288,6 @@ def _units(logits, law):
 
 
 @triton.jit
-def _moved(own, place):
-    """Where a program has a bin: integers and their like would lie in one bank of memory."""
-    return own + 4 * (place ^ ((place >> 5) & 31) ^ SIGN)
+def _moved(place):
+    """Where a program has a bin, and the reverse: integers and their like would lie in one bank."""
+    return place ^ ((place >> 5) & 31) ^ SIGN

@@ -32,7 +32,7 @@ from ..records import (
 from ..rows import open_row, row_inverse
 from ..statistics import block_statistics
 from ..units import LOWEST_FINITE, from_key, in_units
-from .bins import add_up, clear_own, count, count_halves, key_bins, reserve_own
+from .bins import add_up, clear_own, count_halves, count_keys, reserve_own
 from .found import HALVES, NOTHING, find_threshold
 
 MOST_TILES = tl.constexpr(16)
@@ -104,8 +104,7 @@ def _count_part(call, row, first_tile, last_tile, own, TILE: tl.constexpr):
                 if counted == HALVES:
                     count_halves(call, row, own, logits, low, (row_max, scale))
                 else:
-                    between = (logits >= low) & (logits <= high)
-                    count(call, row, own, key_bins(logits, low, high), between)
+                    count_keys(call, row, own, logits, low, high)
             if weighs:
                 largest, masses = block_statistics(kept_logits(quarters, low), inverse)
                 mass += in_units(masses * tl.exp2((largest - row_max) * scale))

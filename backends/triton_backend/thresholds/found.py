@@ -63,27 +63,24 @@ def start_round(call, row, counted, low, high, least, search):
 @triton.jit
 def find_threshold(call, row):
     """Look at what was counted: store the row's law, or start another round."""
-    words = number_words(call, row)
-    counted = tl.load(words + COUNTED, cache_modifier=".cg")
-    low = tl.load(words + LOW, cache_modifier=".cg")
+    # All at once: each takes as long to come as all of them.
+    words = [
+        tl.load(number_words(call, row) + word, cache_modifier=".cg")
+        for word in (COUNTED, LOW, HIGH, LEAST, BY_MASS, ABOVE_NUMBER, ODD_BITS)
+    ]
     mass = tl.load(mass_words(call, row) + MASS, cache_modifier=".cg")
+    whole = tl.load(mass_words(call, row) + WHOLE, cache_modifier=".cg")
+    row_max = tl.load(tail_of(call, blocks_of(call, row.slot)) + ROW_MAX, cache_modifier=".cg")
+    recipe = row_recipe(call, row)
+    counted, low, high, least, by_mass, above, odd_bits = words
     if (counted == HALVES) & (from_key(low, 0) == LOWEST_FINITE):
         # All that is not cut was counted, and not weighed again.
-        mass = tl.load(mass_words(call, row) + WHOLE, cache_modifier=".cg")
+        mass = whole + 0
     if counted == NOTHING:
         _close(call, row, mass, low)
     else:
-        recipe = row_recipe(call, row)
-        span = Span(
-            counted == HALVES,
-            low,
-            tl.load(words + HIGH, cache_modifier=".cg"),
-            tl.load(words + ODD_BITS, cache_modifier=".cg") == 0,
-            mass,
-            tl.load(tail_of(call, blocks_of(call, row.slot)) + ROW_MAX, cache_modifier=".cg"),
-            recipe.inverse,
-        )
-        _find(call, row, recipe, span)
+        span = Span(counted == HALVES, low, high, odd_bits == 0, mass, row_max, recipe.inverse)
+        _find(call, row, recipe, span, least, (by_mass != 0, whole, above.to(tl.int64)))
 
 
 @triton.jit
@@ -93,12 +90,8 @@ def _close(call, row, kept, threshold):
 
 
 @triton.jit
-def _find(call, row, recipe, span):
-    words = number_words(call, row)
-    least = tl.load(words + LEAST, cache_modifier=".cg")
-    whole = tl.load(mass_words(call, row) + WHOLE, cache_modifier=".cg")
-    by_mass = tl.load(words + BY_MASS, cache_modifier=".cg") != 0
-    above = tl.load(words + ABOVE_NUMBER, cache_modifier=".cg").to(tl.int64)
+def _find(call, row, recipe, span, least, search):
+    by_mass, whole, above = search
     groups = bin_groups(call, row, span)
     # Within top-k's bracket top-p's threshold is not searched yet.
     holds_all = span.by_halves | by_mass

@@ -84,28 +84,21 @@ def bin_keys(span, place):
 
 
 @triton.jit
-def bin_amounts(call, row, span, place):
-    """Numbers of bins, their masses at least and at most; of odd logits numbers and masses."""
+def bin_masses(call, row, span, place, number, WHAT: tl.constexpr):
+    """Masses of bins of so many logits, AT_LEAST or AT_MOST: int64."""
     first, even, last, is_inner = bin_keys(span, place)
-    number = tl.load(numbers_of(call, row) + place, cache_modifier=".cg")
+    if WHAT == AT_LEAST:
+        key = tl.maximum(first, span.low)
+    else:
+        key = tl.minimum(last, span.high)
     is_even = span.by_halves & span.exact & is_inner
-    lightest = tl.where(is_even, even, tl.maximum(first, span.low))
-    heaviest = tl.where(is_even, even, tl.minimum(last, span.high))
-    own = mass_of(from_key(lightest, 0), span.row_max, span.inverse)
-    at_least = number.to(tl.int64) * own
-    at_most = number.to(tl.int64) * mass_of(from_key(heaviest, 0), span.row_max, span.inverse)
-    odd_number = number * 0
-    odd_mass = at_least * 0
+    logit = from_key(tl.where(is_even, even, key), 0)
+    masses = number.to(tl.int64) * mass_of(logit, span.row_max, span.inverse)
     if call.scratch.odd is not None:
         known = is_even & (number > 0) & (row.is_draft == 0)
-        odd = odd_numbers_of(call, row) + place
-        odd_number = tl.load(odd, mask=known, other=0, cache_modifier=".cg")
         more = odd_masses_of(call, row) + place
-        more = tl.load(more, mask=known, other=0, cache_modifier=".cg")
-        odd_mass = more + odd_number.to(tl.int64) * own
-        at_least += more
-        at_most += more
-    return (number, at_least, at_most), odd_number, odd_mass
+        masses += tl.load(more, mask=known, other=0, cache_modifier=".cg")
+    return masses
 
 
 @triton.jit
@@ -118,11 +111,17 @@ def bin_groups(call, row, span):
     least = tl.zeros([GROUPS], tl.int64)
     most = tl.zeros([GROUPS], tl.int64)
     for step in range(EACH // AT_ONCE):
-        amounts, _number, _mass = bin_amounts(call, row, span, first + step * AT_ONCE)
-        number, at_least, at_most = amounts
+        place = first + step * AT_ONCE
+        number = tl.load(numbers_of(call, row) + place, cache_modifier=".cg")
         numbers += tl.sum(number, 1)
-        least += tl.sum(at_least, 1)
-        most += tl.sum(at_most, 1)
+        at_least = tl.sum(bin_masses(call, row, span, place, number, AT_LEAST), 1)
+        at_most = at_least
+        # Of halves, bins that hold several values are at both ends of their groups.
+        is_vague = (span.by_halves == 0) | (span.exact == 0)
+        if is_vague | (step == 0) | (step == EACH // AT_ONCE - 1):
+            at_most = tl.sum(bin_masses(call, row, span, place, number, AT_MOST), 1)
+        least += at_least
+        most += at_most
     return (numbers, least, most), _summed((numbers, least, most), group >= 0)
 
 
@@ -150,7 +149,10 @@ def find_bin(call, row, span, groups, above, needed, WHAT: tl.constexpr):
     higher = _summed(groups, tl.arange(0, BINS // EACH) > found)
     weight = above + _asked(higher, by_rest, WHAT)
     place = tl.arange(0, EACH)
-    inside, odd_numbers, odd_masses = bin_amounts(call, row, span, found * EACH + place)
+    bins = found * EACH + place
+    numbers = tl.load(numbers_of(call, row) + bins, cache_modifier=".cg")
+    at_least = bin_masses(call, row, span, bins, numbers, AT_LEAST)
+    inside = numbers, at_least, bin_masses(call, row, span, bins, numbers, AT_MOST)
     asked = _asked(inside, by_rest, WHAT)
     here = _lowest_reaching(asked, needed - weight, tl.sum(asked, 0))
     further = _summed(inside, place > here)
@@ -163,8 +165,13 @@ def find_bin(call, row, span, groups, above, needed, WHAT: tl.constexpr):
     odd_number = number * 0
     odd_mass = own_least * 0
     if call.scratch.odd is not None:
-        odd_number = tl.sum(tl.where(place == here, odd_numbers, 0), 0)
-        odd_mass = tl.sum(tl.where(place == here, odd_masses, 0), 0)
+        if span.by_halves & span.exact & (row.is_draft == 0):
+            odd_number = odd_numbers_of(call, row) + found * EACH + here
+            odd_number = tl.load(odd_number, cache_modifier=".cg")
+            # Others of the bin are even.
+            _first, even, _last, _is_inner = bin_keys(span, found * EACH + here)
+            each = mass_of(from_key(even, 0), span.row_max, span.inverse)
+            odd_mass = own_least - (number - odd_number).to(tl.int64) * each
     odd = odd_mass
     if WHAT == NUMBER:
         odd = odd_number.to(tl.int64)
