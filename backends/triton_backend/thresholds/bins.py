@@ -26,7 +26,7 @@ CHUNK = tl.constexpr(1024)
 """How many numbers a program adds up at once."""
 
 OWN_BYTES = tl.constexpr(4 * BINS.value + 4)
-"""Of a program's own numbers; the last is of what is not counted."""
+"""The bytes of a program's own numbers; the last number takes what is not to be counted."""
 RESERVE = tl.constexpr(f"{{ .shared .align 16 .b8 bins[{OWN_BYTES.value}]; mov.u32 $0, bins; }}")
 SET_ZERO = tl.constexpr(
     "{ .reg .b32 no; mov.b32 no, 0; st.shared.v4.b32 [$1], {no, no, no, no}; mov.b32 $0, 0; }"
@@ -65,8 +65,8 @@ COUNT_KEYS = tl.constexpr(
     done:
 }"""
 )
-"""What `count_keys` does with four logits: in a narrow bracket there are few. What is added is not
-asked for, so that hardware adds up what a warp adds at one place."""
+"""Does what `count_keys` does, for four logits; few are in a narrow bracket. The old number is not
+asked for, so hardware adds up what a warp adds at one place."""
 
 COUNT_HALVES = tl.constexpr(f"""{{
     .reg .pred is, is_0, is_1; .reg .b32 pair, in_sign, place, end;
@@ -106,7 +106,7 @@ COUNT_HALVES = tl.constexpr(f"""{{
     red.shared.add.u32 [place], 1;
     done:
 }}""")
-"""`half_bins` of two logits, whose halves lie in one word, and counting; where it counted them."""
+"""Counts two logits in their `half_bins`, both in one word; returns where it counted them."""
 
 WEIGH_ODD = tl.constexpr(f"""{{
     .reg .pred is; .reg .b32 half, place; .reg .f32 mass; .reg .b64 units, more, at;
@@ -211,14 +211,14 @@ def add_up(call, row, own):
             counted = tl.inline_asm_elementwise(
                 LOAD, "=r,r", [own + 4 * place], dtype=tl.int32, is_pure=False, pack=1
             )
-            # To Triton these are no neighbours: a thread adds one, and a warp 32 that lie together.
+            # Triton cannot tell that these are adjacent: a thread adds one, a warp 32 in a row.
             numbers = numbers_of(call, row) + _moved(place)
             tl.atomic_add(numbers, counted, mask=counted != 0, sem="relaxed")
 
 
 @triton.jit
 def count_keys(call, row, own, logits, low, high):
-    """Count logits between two in the bins of their keys."""
+    """Count logits between two others in the bins of their keys."""
     low_key = as_key(low, 0)
     shift = bin_shift(low_key, as_key(high, 0))
     if INTERPRETED:
@@ -289,5 +289,5 @@ def _units(logits, law):
 
 @triton.jit
 def _moved(place):
-    """Where a program has a bin, and the reverse: integers and their like would lie in one bank."""
+    """Where a program keeps a bin, and the reverse: bins of integers must not share a bank."""
     return place ^ ((place >> 5) & 31) ^ SIGN

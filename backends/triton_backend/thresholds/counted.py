@@ -83,7 +83,7 @@ def _count_part(call, row, first_tile, last_tile, own, TILE: tl.constexpr):
     low = from_key(tl.load(words + LOW, cache_modifier=".cg"), 0)
     high = from_key(tl.load(words + HIGH, cache_modifier=".cg"), 0)
     counted = tl.load(words + COUNTED, cache_modifier=".cg")
-    # Of rows that are not cut at all yet, block masses are what they are.
+    # Rows that nothing has cut yet have exact block masses.
     weighs = (low > LOWEST_FINITE) | (counted != HALVES)
     inverse = row_inverse(call, row)
     scale = inverse * LOG2_E

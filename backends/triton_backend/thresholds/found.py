@@ -62,8 +62,8 @@ def start_round(call, row, counted, low, high, least, search):
 
 @triton.jit
 def find_threshold(call, row):
-    """Look at what was counted: store the row's law, or start another round."""
-    # All at once: each takes as long to come as all of them.
+    """Evaluate the counts: store the row's law, or start another round."""
+    # Loaded together, because one load takes as long as all.
     words = [
         tl.load(number_words(call, row) + word, cache_modifier=".cg")
         for word in (COUNTED, LOW, HIGH, LEAST, BY_MASS, ABOVE_NUMBER, ODD_BITS)
@@ -74,7 +74,7 @@ def find_threshold(call, row):
     recipe = row_recipe(call, row)
     counted, low, high, least, by_mass, above, odd_bits = words
     if (counted == HALVES) & (from_key(low, 0) == LOWEST_FINITE):
-        # All that is not cut was counted, and not weighed again.
+        # All logits that are not cut were counted, and not weighed again.
         mass = whole + 0
     if counted == NOTHING:
         _close(call, row, mass, low)

@@ -85,7 +85,7 @@ def bin_keys(span, place):
 
 @triton.jit
 def bin_masses(call, row, span, place, number, WHAT: tl.constexpr):
-    """Masses of bins of so many logits, AT_LEAST or AT_MOST: int64."""
+    """The masses of bins with these numbers of logits, AT_LEAST or AT_MOST: int64."""
     first, even, last, is_inner = bin_keys(span, place)
     if WHAT == AT_LEAST:
         key = tl.maximum(first, span.low)
@@ -116,7 +116,7 @@ def bin_groups(call, row, span):
         numbers += tl.sum(number, 1)
         at_least = tl.sum(bin_masses(call, row, span, place, number, AT_LEAST), 1)
         at_most = at_least
-        # Of halves, bins that hold several values are at both ends of their groups.
+        # Bins of halves that hold several values are at the ends of groups.
         is_vague = (span.by_halves == 0) | (span.exact == 0)
         if is_vague | (step == 0) | (step == EACH // AT_ONCE - 1):
             at_most = tl.sum(bin_masses(call, row, span, place, number, AT_MOST), 1)
@@ -168,7 +168,7 @@ def find_bin(call, row, span, groups, above, needed, WHAT: tl.constexpr):
         if span.by_halves & span.exact & (row.is_draft == 0):
             odd_number = odd_numbers_of(call, row) + found * EACH + here
             odd_number = tl.load(odd_number, cache_modifier=".cg")
-            # Others of the bin are even.
+            # The bin's other logits are even.
             _first, even, _last, _is_inner = bin_keys(span, found * EACH + here)
             each = mass_of(from_key(even, 0), span.row_max, span.inverse)
             odd_mass = own_least - (number - odd_number).to(tl.int64) * each
