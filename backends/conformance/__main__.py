@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -20,9 +21,6 @@ from .run import Check
 
 FORMS_ON_GPU = 48
 """How many kinds of batches a GPU run has by default: each needs kernels of its own."""
-
-INTERRUPTED = 130
-"""128 plus the number of SIGINT, the shells' convention."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
-        return INTERRUPTED
+        return 128 + signal.SIGINT  # as shells do
     sys.stdout.write("".join((table(record.names, record.found), *map(listing, record.found))))
     sys.stdout.write(f"{time.time() - start:.0f} s\n{record.verdict}\n")
     return 0 if record.is_conformant else 1

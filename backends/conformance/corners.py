@@ -51,6 +51,7 @@ EQUAL_MASSES: tuple[tuple[float, tuple[int, ...]], ...] = (
 """A top-p, and how many tokens of equal weight tie at each logit, from the largest logit down."""
 
 SAMPLED = SamplingParams(seed=1)
+GREEDY = evolve(SAMPLED, temperature=0)
 SHOWN = evolve(SAMPLED, logprobs=5, logprobs_mode=LogprobsMode.PROCESSED)
 """Parameters that ask for logprobs of the law that is drawn from."""
 
@@ -68,7 +69,7 @@ def corners() -> Iterator[Corner]:
     yield from _extreme_logits()
     yield from _cold_logprobs()
     yield from _masses_of_one()
-    yield from _large_rows()
+    yield from _long_searches()
     yield from _ties()
     yield "no requests", Check(Case(num_draft_tokens=()))
 
@@ -162,8 +163,7 @@ def _acceptance_tests() -> Iterator[Corner]:
 
 def _extreme_logits() -> Iterator[Corner]:
     hot, shown_greedy = evolve(SHOWN, temperature=1e6), evolve(SHOWN, temperature=0)
-    greedy, first = evolve(SAMPLED, temperature=0), evolve(SAMPLED, top_k=1)
-    all_params = (greedy, SAMPLED, first, hot, shown_greedy)
+    all_params = (GREEDY, SAMPLED, evolve(SAMPLED, top_k=1), hot, shown_greedy)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         low, high = torch.finfo(dtype).min, torch.finfo(dtype).max
         rows = {
@@ -201,12 +201,15 @@ def _masses_of_one() -> Iterator[Corner]:
             row = (-1e-30 * levels[order]).to(dtype)
             params = evolve(SHOWN, top_p=top_p, logprobs=8)
             title = f"{dtype}: equal masses of {sizes}, of which top-p {top_p} is reached exactly"
-            rows = row.expand(2, -1).contiguous()
-            yield _corner(title, Probabilistic(), params, rows, [0])
+            yield _corner(title, Probabilistic(), params, row.expand(2, -1).contiguous(), [0])
 
 
-def _large_rows() -> Iterator[Corner]:
-    """Unaligned rows, in which a few blocks hold all that top-k keeps."""
+def _long_searches() -> Iterator[Corner]:
+    """A top-p that is nearly reached; and unaligned rows of which top-k keeps a few blocks."""
+    row = torch.cat((torch.tensor([0.6, -1.1]), torch.linspace(-2.2, -6.0, 255)))
+    title = "the largest logit has a share of 0.3048 of what top-k keeps, and top-p is 0.3051"
+    params = evolve(SHOWN, top_k=50, top_p=0.3051)
+    yield _corner(title, Probabilistic(), params, row.expand(2, -1).contiguous(), [0])
     params = evolve(SHOWN, top_k=6, logprobs=8)
     rows = torch.randn(3, 5003, generator=torch.Generator().manual_seed(1)).bfloat16()
     title = f"rows that are not aligned, top-k {params.top_k} in some of ten blocks"
@@ -215,7 +218,6 @@ def _large_rows() -> Iterator[Corner]:
 
 def _ties() -> Iterator[Corner]:
     row = torch.zeros(3, 1200).index_fill(1, torch.tensor([7, 600, 1199]), 1.0)
-    greedy = evolve(SAMPLED, temperature=0)
     for draft in ([7, 7], [600, 7]):
         title = f"ties at temperature 0 across blocks, drafts {draft}"
-        yield _corner(title, Probabilistic(), greedy, row, draft)
+        yield _corner(title, Probabilistic(), GREEDY, row, draft)

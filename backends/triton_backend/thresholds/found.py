@@ -35,7 +35,9 @@ BETWEEN = tl.constexpr(2)
 
 @triton.jit
 def start_round(call, row, counted, low, high, least, search):
-    """Prepare a row for counting between two keys; `least` is a lower bound of its threshold.
+    """Prepare a row for counting between two keys.
+
+    `least` is a lower bound of its threshold: the lower key, or less where that is a guess.
 
     `search`: whether it is for top-p, the mass that top-p refers to, and how many logits are above
     the upper key.
@@ -122,21 +124,32 @@ def _find(call, row, recipe, span, least, search):
                 is_open = by_mass
                 end = as_key(span.row_max, 0)
                 whole = kept + 0
+    low = begin + 0
     if call.variant.masses:
         if by_mass & holds_all:
             if span.by_halves:
                 whole = kept + 0
             needed = tl.ceil(recipe.top_p.to(tl.float64) * whole.to(tl.float64)).to(tl.int64)
-            bin_ = find_bin(call, row, span, groups, 0, needed, AT_LEAST)
-            begin = tl.maximum(bin_.begin, begin)
-            kept = bin_.kept
-            is_open = (bin_.known & bin_.precise) == 0
-            counted = tl.where(bin_.known, NOTHING, BETWEEN)
-            if bin_.known == 0:
-                higher = find_bin(call, row, span, groups, 0, needed, AT_MOST)
-                end = tl.maximum(tl.minimum(higher.last, span.high), begin)
+            if (span.low > least) & (span.mass < needed):
+                begin = least + 0
+                end = span.low - 1
+                low = begin + 0
+            else:
+                bin_ = find_bin(call, row, span, groups, 0, needed, AT_LEAST)
+                begin = tl.maximum(bin_.begin, begin)
+                low = begin + 0
+                kept = bin_.kept
+                is_open = (bin_.known & bin_.precise) == 0
+                counted = tl.where(bin_.known, NOTHING, BETWEEN)
+                if bin_.known == 0:
+                    higher = find_bin(call, row, span, groups, 0, needed, AT_MOST)
+                    end = tl.maximum(tl.minimum(higher.last, span.high), begin)
+                    left = end.to(tl.int64) - begin.to(tl.int64)
+                    if 2 * left > span.high.to(tl.int64) - span.low.to(tl.int64):
+                        # Bounds of masses exclude too few bins: all but the lowest are weighed.
+                        low = tl.minimum(bin_.last + 1, end)
     if is_open:
-        start_round(call, row, counted, begin, end, begin, (by_mass, whole, above))
+        start_round(call, row, counted, low, end, begin, (by_mass, whole, above))
         queue_again(call, row.slot)
     else:
         _close(call, row, kept, begin)
