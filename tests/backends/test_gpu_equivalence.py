@@ -115,7 +115,7 @@ def test_the_conformance_suite(backend: str) -> None:
 def run_suite(backend: str, part: str) -> "subprocess.CompletedProcess[str]":
     suite = ["--pyargs", "acceptor.backends.conformance.test_backend", "-k", part]
     plugin = ["-p", "acceptor.backends.conformance.pytest_plugin", "--import-mode=importlib"]
-    options = ["--backend", backend, "--device", "cuda", "--batches", "2"]
+    options = ["--backend", backend, "--device", "cuda", "--batches", "1"]
     options += ["--max-vocab-size", "5001"] + ["--may-wait"] * (backend == "reference")
     calm = ["-q", "-W", "default", "-p", "no:cacheprovider"]
     return subprocess.run(
