@@ -12,6 +12,7 @@ from unittest.mock import patch
 from attrs import evolve, frozen
 
 from acceptor.backends.conformance import Case, Generator
+from acceptor.backends.conformance.case import CROWDS
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import (
     POLICIES,
@@ -91,14 +92,15 @@ class Bug(Sampler):
             yield
 
     def batches(self, num_batches: int) -> Iterator[Case]:
-        """Small batches that have what the bug needs to show."""
+        """Small batches, no crowds, that have what the bug needs to show."""
         names = tuple(POLICIES) if self.policy is None else (self.policy,)
         for case in Generator(names, largest_vocabulary=600).cases(0, num_batches):
-            yield evolve(
-                case,
-                features=case.features.union(self.features),
-                vocab_size=max(case.vocab_size, self.least_vocab_size),
-            )
+            if len(case.num_draft_tokens) < CROWDS[0]:
+                yield evolve(
+                    case,
+                    features=case.features.union(self.features),
+                    vocab_size=max(case.vocab_size, self.least_vocab_size),
+                )
 
 
 def bugs_of(module: Mapping[str, object]) -> tuple[Bug, ...]:
