@@ -205,7 +205,7 @@ def _masses_of_one() -> Iterator[Corner]:
 
 
 def _long_searches() -> Iterator[Corner]:
-    """A top-p that is nearly reached; and unaligned rows of which top-k keeps a few blocks."""
+    """A top-p that is nearly reached; unaligned rows of which top-k keeps few blocks; tiny logits."""
     row = torch.cat((torch.tensor([0.6, -1.1]), torch.linspace(-2.2, -6.0, 255)))
     title = "the largest logit has a share of 0.3048 of what top-k keeps, and top-p is 0.3051"
     params = evolve(SHOWN, top_k=50, top_p=0.3051)
@@ -214,6 +214,10 @@ def _long_searches() -> Iterator[Corner]:
     rows = torch.randn(3, 5003, generator=torch.Generator().manual_seed(1)).bfloat16()
     title = f"rows that are not aligned, top-k {params.top_k} in some of ten blocks"
     yield _corner(title, Probabilistic(), params, rows, [0, 0])
+    row = torch.zeros(5000).index_fill(0, torch.arange(0, 5000, 500), 1e-27).bfloat16()
+    title = "tiny logits in ten blocks, at a temperature at which the others have no mass"
+    params = evolve(SHOWN, temperature=1.2e-38, top_p=0.25)
+    yield _corner(title, Probabilistic(), params, row.expand(2, -1).contiguous(), [0])
 
 
 def _ties() -> Iterator[Corner]:

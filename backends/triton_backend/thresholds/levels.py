@@ -145,7 +145,7 @@ def find_bin(call, row, span, groups, above, needed, WHAT: tl.constexpr):
     whole = _asked(sums, by_rest, WHAT)
     if WHAT != NUMBER:
         above = tl.where(by_rest, span.mass - whole, 0)
-    found = _lowest_reaching(_asked(groups, by_rest, WHAT), needed - above, whole)
+    found = _lowest_reaching(_asked(groups, by_rest, WHAT), needed - above)
     higher = _summed(groups, tl.arange(0, BINS // EACH) > found)
     weight = above + _asked(higher, by_rest, WHAT)
     place = tl.arange(0, EACH)
@@ -153,8 +153,7 @@ def find_bin(call, row, span, groups, above, needed, WHAT: tl.constexpr):
     numbers = tl.load(numbers_of(call, row) + bins, cache_modifier=".cg")
     at_least = bin_masses(call, row, span, bins, numbers, AT_LEAST)
     inside = numbers, at_least, bin_masses(call, row, span, bins, numbers, AT_MOST)
-    asked = _asked(inside, by_rest, WHAT)
-    here = _lowest_reaching(asked, needed - weight, tl.sum(asked, 0))
+    here = _lowest_reaching(_asked(inside, by_rest, WHAT), needed - weight)
     further = _summed(inside, place > here)
     number, own_least, own_most = _summed(inside, place == here)
     own = _asked((number, own_least, own_most), by_rest, WHAT)
@@ -227,11 +226,13 @@ def _bounds(span, sums, at_least, at_most):
 
 
 @triton.jit
-def _lowest_reaching(weights, needed, whole):
-    """The last place from which on the needed amount is reached; else the first non-empty one."""
+def _lowest_reaching(weights, needed):
+    """The last place from which on the needed amount is reached; else the first place.
+
+    A place of weight 0 may hold logits: their least mass may be 0.
+    """
     so_far = tl.cumsum(weights, 0, reverse=True)
-    reaches = so_far >= tl.minimum(needed, whole)
-    return tl.max(tl.where(reaches, tl.arange(0, weights.shape[0]), 0), 0)
+    return tl.max(tl.where(so_far >= needed, tl.arange(0, weights.shape[0]), 0), 0)
 
 
 @triton.jit
