@@ -9,7 +9,7 @@ from ..adapters.model_config import DTYPES
 from ..core import InvalidInputError, Probabilistic, SamplingParams
 from ..core.checks import check_integer, check_integers
 from ..core.policies.parameters import choice, integer
-from .engine.schedule import Limits
+from .engine.parts import Limits
 from .policies import PolicySettings
 from .request import DEFAULT_MAX_TOKENS
 

@@ -6,8 +6,7 @@ from attrs import frozen
 
 from ..core import InvalidInputError
 from .engine.engine import Engine
-from .engine.parts import Parts
-from .engine.schedule import Limits
+from .engine.parts import Limits, Parts
 from .request import GenerationRequest, GenerationResult, check_request
 
 

@@ -12,7 +12,7 @@ from ...adapters.model_config import MAX_POSITIONS
 from ...core.checks import check_integers, check_number
 from ...core.policies.parameters import integer, number
 from ..config import MAX_NUM_SPEC_TOKENS
-from ..engine.schedule import MAX_SLOTS
+from ..engine.parts import MAX_SLOTS
 from ..policies import PolicySettings
 
 PLAIN = "plain"

@@ -36,8 +36,7 @@ from ..token_masks import NewTokenMasks
 from .loop import Loop
 from .memory_plan import MemoryPlan
 from .out_of_memory import typed_out_of_memory
-from .parts import Parts
-from .schedule import Limits
+from .parts import Limits, Parts
 
 Queue = asyncio.Queue[Progress | Exception]
 
@@ -73,6 +72,7 @@ class Engine:
     """
 
     loop: Loop
+    _parts: Parts
     _ids: Iterator[int] = field(factory=count, init=False)
     _queues: set[Queue] = field(factory=set, init=False)
     _driver: asyncio.Task[None] | None = field(default=None, init=False)
@@ -93,19 +93,15 @@ class Engine:
             "lower num_slots or max_len",
         ):
             step = DecodeStep.allocate(parts, limits.num_slots, max_len)
-        loop = Loop(
-            parts=parts,
-            decode_step=step,
-            runner=parts.new_runner(step),
-            prefill_tokens=limits.prefill_tokens,
-        )
-        return cls(loop)
+        runner = parts.new_runner(step)
+        loop = Loop(decode_step=step, runner=runner, prefill_tokens=limits.prefill_tokens)
+        return cls(loop, parts)
 
     @property
     def memory_plan(self) -> MemoryPlan:
         """The uses of its memory, including memory that is allocated with the first requests."""
         memory = self.loop.decode_step
-        return MemoryPlan.of(self.loop.parts, memory.num_slots, memory.max_len)
+        return MemoryPlan.of(self._parts, memory.num_slots, memory.max_len)
 
     def add_request(
         self,
@@ -142,9 +138,9 @@ class Engine:
         state = RequestState(
             index=request_id,
             request=request,
-            eos_token_ids=self.loop.parts.eos_token_ids,
+            eos_token_ids=self._parts.eos_token_ids,
             max_len=memory.max_len,
-            detokenizer=self.loop.parts.new_detokenizer(),
+            detokenizer=self._parts.new_detokenizer(),
             on_progress=on_progress,
         )
         self.loop.arrivals.append(state)
@@ -262,8 +258,8 @@ class Engine:
             return prompt
         if isinstance(prompt, str):
             check_text(prompt)
-            if self.loop.parts.encode is None:
+            if self._parts.encode is None:
                 expected = "token ids without a tokenizer"
                 raise InvalidInputError(f"prompt: expected {expected}, got {prompt!r}")
-            prompt = self.loop.parts.encode(prompt)
+            prompt = self._parts.encode(prompt)
         return GenerationRequest(prompt_token_ids=prompt, params=params, **fields)

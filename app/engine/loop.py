@@ -6,6 +6,7 @@ A slot is never shared: a request waits until one is free.
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 from time import perf_counter
 
 import torch
@@ -19,9 +20,7 @@ from ..frontier import Running
 from ..request import OnProgress, Progress, ignore
 from ..request_state import RequestState, Verdict
 from .out_of_memory import is_out_of_memory, out_of_memory
-from .parts import Parts
 from .runner import Runner
-from .schedule import Schedule
 
 _logger = logging.getLogger(__name__)
 
@@ -34,20 +33,20 @@ class Loop:
         decode_step: the computation of a step, with the memory of running requests.
         prefill_tokens: how many tokens of prompts are entered between two decode steps.
         arrivals, cancelled_ids: requests added and cancelled since the last step.
+        states: all requests that have not ended, by id, in the order of their arrival.
         events: progress that has not been reported, and its listener.
         prefill_seconds, decode_seconds: time spent on prompts and on decode steps.
         has_begun: whether the device is one step ahead of the host.
     """
 
-    parts: Parts
     decode_step: DecodeStep
     runner: Runner
     prefill_tokens: int
-    device: torch.device = derived(lambda self: self.parts.target.device)
+    device: torch.device = derived(lambda self: self.decode_step.target.device)
     arrivals: deque[RequestState] = field(factory=deque, init=False)
     cancelled_ids: deque[int] = field(factory=deque, init=False)
+    states: dict[int, RequestState] = field(factory=dict, init=False)
     events: deque[tuple[OnProgress, Progress]] = field(factory=deque, init=False)
-    schedule: Schedule = derived(lambda self: Schedule(self.decode_step.num_slots))
     clock: Callable[[], float] = field(default=perf_counter, init=False)
     prefill_seconds: float = field(default=0.0, init=False)
     decode_seconds: float = field(default=0.0, init=False)
@@ -55,27 +54,47 @@ class Loop:
     _running: Running = derived(
         lambda self: Running(states=[], device=self.device, token_counts=None)
     )
+    _free_slots: list[int] = derived(lambda self: list(range(self.decode_step.num_slots)))
     _used_slots: set[int] = field(factory=set, init=False)
 
     def has_unfinished(self) -> bool:
         """Whether there is work to do or progress to report."""
-        return bool(self.arrivals or self.schedule.states or self.events)
+        return bool(self.arrivals or self.states or self.events)
 
     def admit_and_retire(self) -> None:
         """Queue arrivals, end cancelled requests, and give free slots to waiting ones."""
         # Cancellations are counted first: requests cancelled by now have already arrived.
         num_cancelled = len(self.cancelled_ids)
         while self.arrivals:
-            self.schedule.add(self.arrivals.popleft())
+            state = self.arrivals.popleft()
+            self.states[state.index] = state
         for _ in range(num_cancelled):
-            state = self.schedule.states.get(self.cancelled_ids.popleft())
-            if state is not None:
-                self._note(state, state.cancel())
-        self._prepare_slots(list(self.schedule.admit()))
+            cancelled = self.states.get(self.cancelled_ids.popleft())
+            if cancelled is not None:
+                self._note(cancelled, cancelled.cancel())
+        self._admit()
+
+    def _admit(self) -> None:
+        waiting = [state for state in self.states.values() if state.slot_id < 0]
+        admitted = waiting[: len(self._free_slots)]
+        for state in admitted:
+            state.slot_id = heappop(self._free_slots)
+        slot_ids, step = {state.slot_id for state in admitted}, self.decode_step
+        if used := sorted(slot_ids & self._used_slots):
+            # The slot's last sequence may have left NaN after its end or in a rejected draft.
+            # Attention multiplies masked positions by zero, so NaN there would spread.
+            step.target.clear(step.target_cache, used)
+            step.drafter.clear(step.draft_memory, used)
+        self._used_slots |= slot_ids
+        for state in admitted:
+            try:
+                step.count(state)
+            except RuntimeError as error:
+                self._give_up([state], error)
 
     def enter_prompts(self) -> None:
         """Write the next chunks of prompts, oldest request first."""
-        waiting = [state for state in self.schedule.admitted() if state.num_to_enter]
+        waiting = [state for state in self._admitted() if state.num_to_enter]
         if not waiting:
             return
         began, left = self.clock(), self.prefill_tokens
@@ -109,7 +128,7 @@ class Loop:
             self._drop()
             if not is_out_of_memory(error):
                 # The lost step may have counted tokens that it emitted.
-                for state in self.schedule.admitted():
+                for state in self._admitted():
                     self.decode_step.count(state)
             self._give_up(dispensable, error)
         self.decode_seconds += self.clock() - began
@@ -147,7 +166,7 @@ class Loop:
     def _act_on(self, verdicts: Sequence[Verdict], now: float) -> bool:
         """Act on a step; True if some request goes on and none failed, as a step ahead assumes."""
         is_useful = True
-        self.parts.drafter.notice(verdicts)
+        self.decode_step.drafter.notice(verdicts)
         for state, verdict in zip(self._running.states, verdicts, strict=True):
             if state.finish_reason is None:
                 self._note(state, state.advance(verdict, now))
@@ -182,11 +201,11 @@ class Loop:
         return self.runner.begin(running, draft_limits, gained)
 
     def _batch_will_change(self) -> bool:
-        is_joined = len(self.schedule.admitted()) > len(self._running.states)
+        is_joined = len(self._admitted()) > len(self._running.states)
         return bool(self.arrivals or self.cancelled_ids or is_joined)
 
     def _draft_limits(self, nums_more: Sequence[int]) -> list[int]:
-        drafter = self.parts.drafter
+        drafter = self.decode_step.drafter
         return [
             state.draft_limit(drafter.num_spec_tokens, drafter.max_model_len, num_more)
             for state, num_more in zip(self._running.states, nums_more, strict=True)
@@ -213,24 +232,13 @@ class Loop:
                 self.cancelled_ids.append(number)
         return reported
 
-    def _prepare_slots(self, states: Sequence[RequestState]) -> None:
-        slot_ids, memory = [state.slot_id for state in states], self.decode_step
-        used = [slot_id for slot_id in slot_ids if slot_id in self._used_slots]
-        if used:
-            # The slot's last sequence may have left NaN after its end or in a rejected draft.
-            # Attention multiplies masked positions by zero, so NaN there would spread.
-            self.parts.target.clear(memory.target_cache, used)
-            self.parts.drafter.clear(memory.draft_memory, used)
-        self._used_slots.update(slot_ids)
-        for state in states:
-            try:
-                self.decode_step.count(state)
-            except RuntimeError as error:
-                self._give_up([state], error)
+    def _admitted(self) -> list[RequestState]:
+        """The requests that have a slot."""
+        return [state for state in self.states.values() if state.slot_id >= 0]
 
     def _batch(self) -> list[RequestState]:
         """The requests whose prompts are entered, in the order of slots: a CPU then copies none."""
-        entered = (state for state in self.schedule.admitted() if not state.num_to_enter)
+        entered = (state for state in self._admitted() if not state.num_to_enter)
         return sorted(entered, key=lambda state: state.slot_id)
 
     def _gather(self) -> Running:
@@ -247,4 +255,6 @@ class Loop:
     def _note(self, state: RequestState, progress: Progress) -> None:
         self.events.append((state.on_progress, progress))
         if progress.result is not None:
-            self.schedule.remove(state)
+            del self.states[state.index]
+            if state.slot_id >= 0:
+                heappush(self._free_slots, state.slot_id)

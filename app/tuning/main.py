@@ -12,7 +12,7 @@ from ..bench.main import check_cpu_time, make_bench
 from ..bench.picture import check_drawable
 from ..bench.progress import progress_bars
 from ..console import new_console
-from ..engine.schedule import MAX_SLOTS
+from ..engine.parts import MAX_SLOTS
 from ..policies import make_policy
 from .measure import Plan
 from .tables import as_markdown, curve, print_results

@@ -10,7 +10,7 @@ import torch
 from attrs import evolve
 
 from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.schedule import Limits
+from acceptor.app.engine.parts import Limits
 from acceptor.app.request import FinishReason, GenerationRequest, OnProgress, Progress
 from acceptor.core import CheckpointError, InvalidInputError, Probabilistic, SamplingParams
 from kit.toy_pair import MAX_LEN, Pair, engine_of, run

@@ -20,8 +20,8 @@ from acceptor.app.decoder import Decoder
 from acceptor.app.draft_vocabulary import DraftVocabulary
 from acceptor.app.drafter import NoDrafter
 from acceptor.app.engine.engine import Engine
+from acceptor.app.engine.parts import Limits
 from acceptor.app.engine.runner import EagerRunner
-from acceptor.app.engine.schedule import Limits
 from acceptor.app.request import FinishReason, GenerationRequest
 from acceptor.app.token_masks import NewTokenMasks
 from acceptor.app.wiring import runner_for

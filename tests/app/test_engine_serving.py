@@ -19,8 +19,8 @@ from acceptor.app.engine import cuda_graphs
 from acceptor.app.engine.capture import Record
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
+from acceptor.app.engine.parts import Limits
 from acceptor.app.engine.runner import EagerRunner, Runner
-from acceptor.app.engine.schedule import Limits
 from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult
 from acceptor.core import Block, Policy, Probabilistic, SamplingParams, Status, Strict

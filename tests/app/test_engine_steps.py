@@ -186,7 +186,7 @@ def test_a_step_runs_on_the_target_s_device(devices: Devices) -> None:
     for part in (loop.admit_and_retire, loop.enter_prompts, loop.decode):
         part.side_effect = lambda: seen.append(devices.current)
     loop.has_unfinished = lambda: len(seen) < 6
-    engine = Engine(loop)
+    engine = Engine(loop, MagicMock())
     engine.step()
     assert (seen, devices.current) == ([1, 1, 1], 0)
     asyncio.run(engine._run())

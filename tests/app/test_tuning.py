@@ -16,7 +16,7 @@ from acceptor.app.bench.requests import TimedRequest
 from acceptor.app.decode import DecodeStep
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.schedule import Limits
+from acceptor.app.engine.parts import Limits
 from acceptor.app.request import GenerationRequest
 from acceptor.app.tuning import tuner
 from acceptor.app.tuning.costs import StepCosts, StepTimes

@@ -10,8 +10,8 @@ from attrs import evolve, field, frozen
 from acceptor.app.decode import DecodeStep
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
+from acceptor.app.engine.parts import Limits
 from acceptor.app.engine.runner import EagerRunner, Runner
-from acceptor.app.engine.schedule import Limits
 from acceptor.app.frontier import Running
 from acceptor.app.request import GenerationRequest
 from acceptor.app.request_state import RequestState, Verdict

@@ -13,7 +13,7 @@ from acceptor.app.drafter import NoDrafter
 from acceptor.app.engine.capture import Record
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.schedule import Limits
+from acceptor.app.engine.parts import Limits
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request import Progress
 from acceptor.app.request_state import Detokenizer

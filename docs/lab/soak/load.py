@@ -18,7 +18,7 @@ from attrs import field, frozen
 from acceptor.app.config import Config
 from acceptor.app.decoder import Decoder
 from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.schedule import Limits
+from acceptor.app.engine.parts import Limits
 from acceptor.app.request import FinishReason, GenerationResult, Progress
 from acceptor.app.token_masks import GuardedMasks, NewTokenMasks
 from acceptor.app.wiring import Wired, wire
@@ -82,7 +82,7 @@ class Soak:
     @property
     def num_unfinished(self) -> int:
         """How many requests the engine still holds."""
-        return len(self._engine.loop.schedule.states)
+        return len(self._engine.loop.states)
 
     async def _serve(self, num_requests: int, look_after: int) -> None:
         numbers = iter(range(1, num_requests + 1))

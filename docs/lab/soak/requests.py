@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from acceptor.app.decoder import Decoder
 from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.schedule import Limits
+from acceptor.app.engine.parts import Limits
 from acceptor.app.request import GenerationRequest, GenerationResult
 from acceptor.app.token_masks import NewTokenMasks
 from acceptor.core import SamplingParams
