@@ -3,11 +3,7 @@
 from attrs import evolve, frozen
 from torch import Tensor
 
-from ..core.batch import SampleBatch, VerifyBatch
-from ..core.output import Status
-from ..core.policies import Policy, Strict
-from ..core.randomness import Stream
-from ..core.sampling_tensors import SamplingTensors
+from ..core import Policy, SampleBatch, SamplingTensors, Status, Stream, Strict, VerifyBatch
 
 
 @frozen(eq=False)

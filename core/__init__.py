@@ -24,19 +24,12 @@ from .errors import (
     UnavailableError,
 )
 from .output import Logprobs, SampleOutput, Status, VerifyOutput
-from .policies import (
-    POLICIES,
-    Block,
-    DraftView,
-    Fly,
-    Policy,
-    Probabilistic,
-    RelaxedTopN,
-    Rule,
-    Strict,
-    Synthetic,
-    Typical,
-)
+from .policies import POLICIES
+from .policies.likely import RelaxedTopN, Typical
+from .policies.policy import DraftView, Policy, Rule
+from .policies.probabilistic import Block, Probabilistic
+from .policies.strict import Fly, Strict
+from .policies.synthetic import Synthetic
 from .ports import LanguageModel, Sampler, Scores
 from .randomness import Level, Stream
 from .sampling_params import LogprobsMode, Recipe, SamplingParams

@@ -12,7 +12,7 @@ from .batch import SampleBatch, VerifyBatch
 from .checks import check_contiguous, check_integer, check_tensor
 from .errors import InvalidInputError
 from .output import Logprobs, Output, SampleOutput, VerifyOutput
-from .policies import Policy, reports_total_variation
+from .policies.policy import Policy, reports_total_variation
 from .sampling_tensors import SamplingTensors
 from .tensor_fields import named_tensors
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .batch import SampleBatch, VerifyBatch
 from .output import SampleOutput, VerifyOutput
-from .policies import Policy
+from .policies.policy import Policy
 from .sampling_tensors import SamplingTensors
 
 

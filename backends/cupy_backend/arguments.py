@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from attrs import asdict
 
+from ...core import Block, Fly, Policy, Strict, Synthetic, Typical
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.call_memory import check_fits
 from ...core.errors import UnavailableError
-from ...core.policies import Block, Fly, Policy, Strict, Synthetic, Typical
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from ..step import Step, step_of
 from .job import Fields, Job

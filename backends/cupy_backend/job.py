@@ -5,7 +5,7 @@ from typing import Any
 
 from attrs import frozen
 
-from ...core.policies import Block, Fly, Policy
+from ...core import Block, Fly, Policy
 from .layout import Extent
 from .params import pack
 from .variant import BFLOAT16, LOSSY, MARKED_BLOCKS, POLICIES, Variant

@@ -12,12 +12,9 @@ import torch
 from attrs import field, fields, frozen
 from torch import Tensor
 
-from ...core.batch import SampleBatch, VerifyBatch
+from ...core import Policy, SampleBatch, SamplingTensors, TokenCounts, VerifyBatch
 from ...core.call_memory import check_params, check_policy, check_workspace
 from ...core.output import SampleOutput, VerifyOutput
-from ...core.policies import Policy
-from ...core.sampling_tensors import SamplingTensors
-from ...core.token_counts import TokenCounts
 from .arguments import job_of
 from .device import Device, Kernel
 from .job import Grid, Job

@@ -11,10 +11,7 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from ...core.batch import SampleBatch, VerifyBatch
-from ...core.errors import InvalidInputError
-from ...core.policies import Policy
-from ...core.sampling_tensors import SamplingTensors
+from ...core import InvalidInputError, Policy, SampleBatch, SamplingTensors, VerifyBatch
 from ..both_verbs import BothVerbs, Output, Verb
 from ..inverse_maps import InverseMaps
 from .arguments import job_of

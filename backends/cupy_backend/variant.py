@@ -6,8 +6,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ...core.errors import UnavailableError
-from ...core.policies import (
+from ...core import (
     Block,
     Fly,
     Policy,
@@ -16,6 +15,7 @@ from ...core.policies import (
     Strict,
     Synthetic,
     Typical,
+    UnavailableError,
 )
 
 LOSSY: tuple[type[Policy], ...] = (Typical, RelaxedTopN, Fly)

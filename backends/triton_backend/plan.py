@@ -10,18 +10,9 @@ from torch import Tensor
 from triton import next_power_of_2
 from triton.language import constexpr
 
+from ...core import Block, Fly, Policy, Probabilistic, RelaxedTopN, Strict, Synthetic, Typical
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.errors import UnavailableError
-from ...core.policies import (
-    Block,
-    Fly,
-    Policy,
-    Probabilistic,
-    RelaxedTopN,
-    Strict,
-    Synthetic,
-    Typical,
-)
 from ...core.race import BLOCK_SIZE
 from ...core.sampling_tensors import SamplingTensors
 from ..step import step_of

@@ -12,9 +12,8 @@ from weakref import WeakKeyDictionary
 from torch import Tensor
 from triton.runtime import driver
 
+from ...core import Policy, SamplingTensors
 from ...core.call_memory import check_fits, check_params, check_policy, check_workspace
-from ...core.policies import Policy
-from ...core.sampling_tensors import SamplingTensors
 from ..both_verbs import BothVerbs, Output, Verb
 from ..inverse_maps import InverseMaps
 from .arguments import Call

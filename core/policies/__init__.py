@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from .likely import RelaxedTopN, Typical
-from .policy import DraftView, Policy, Rule, reports_total_variation
+from .policy import Policy
 from .probabilistic import Block, Probabilistic
 from .strict import Fly, Strict
 from .synthetic import Synthetic
@@ -26,18 +26,3 @@ POLICIES: Mapping[str, Policy] = MappingProxyType(
 )
 """Policies by the names that users choose, with usual parameters; synthetic rates are only an
 example. A policy's fields are its settings."""
-
-__all__ = [
-    "POLICIES",
-    "Block",
-    "DraftView",
-    "Fly",
-    "Policy",
-    "Probabilistic",
-    "RelaxedTopN",
-    "Rule",
-    "Strict",
-    "Synthetic",
-    "Typical",
-    "reports_total_variation",
-]

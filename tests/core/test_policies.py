@@ -26,7 +26,7 @@ from acceptor.core import (
     Typical,
 )
 from acceptor.core.checks import MAX_INT32
-from acceptor.core.policies import reports_total_variation
+from acceptor.core.policies.policy import reports_total_variation
 
 INF = math.inf
 

@@ -14,17 +14,8 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
+from ....core import Block, Fly, Policy, Probabilistic, RelaxedTopN, Strict, Synthetic, Typical
 from ....core.errors import UnavailableError
-from ....core.policies import (
-    Block,
-    Fly,
-    Policy,
-    Probabilistic,
-    RelaxedTopN,
-    Strict,
-    Synthetic,
-    Typical,
-)
 from .filters import Floats, Interval, Possible, below
 from .law import Bounds, Law, log_ratio
 from .view import RequestView

@@ -5,8 +5,7 @@ from functools import cached_property
 import numpy as np
 from attrs import evolve, field, frozen
 
-from ....core.output import Status
-from ....core.policies import Policy, Strict
+from ....core import Policy, Status, Strict
 from .filters import Possible
 from .law import TOLERANCE, RowLogprobs
 from .policies import PolicyRule, rule_of
