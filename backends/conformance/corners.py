@@ -205,7 +205,7 @@ def _masses_of_one() -> Iterator[Corner]:
 
 
 def _long_searches() -> Iterator[Corner]:
-    """A top-p that is nearly reached; unaligned rows of which top-k keeps few blocks; tiny logits."""
+    """A top-p that is nearly reached; unaligned rows of which top-k keeps a few; tiny logits."""
     row = torch.cat((torch.tensor([0.6, -1.1]), torch.linspace(-2.2, -6.0, 255)))
     title = "the largest logit has a share of 0.3048 of what top-k keeps, and top-p is 0.3051"
     params = evolve(SHOWN, top_k=50, top_p=0.3051)
