@@ -14,12 +14,15 @@ from attrs import field, fields, frozen
 from ..core import PADDING_TOKEN_ID, Policy, Status, TokenCounts, VerifyBatch, VerifyOutput
 from ..core.policies.parameters import derived
 from ..core.ports import LanguageModel, Sampler, Scores
-from .drafter import Draft, Drafter, Drawn
+from .drafter import Chunk, Drafter, Drawn
 from .drawing import Workspace
 from .frontier import Frontier
-from .prefill import CHUNK_LEN, Chunk, prefill
 from .request_state import RequestState
 from .token_masks import StepMasks
+from .verdicts import Draft
+
+CHUNK_LEN = 512
+"""How many tokens of a prompt one forward takes; this bounds the memory for a long one."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -88,7 +91,7 @@ class DecodeStep(Models):
         """
         end = min(start + CHUNK_LEN, len(prompt) - 1)
         chunk = Chunk(slot_id=slot_id, prompt=prompt, start=start, end=end)
-        hidden = prefill(self.target, self.target_cache, chunk, taps=self.drafter.taps)
+        hidden = chunk.enter(self.target, self.target_cache, taps=self.drafter.taps)
         self.drafter.enter(self.draft_memory, chunk, hidden)
         return end
 

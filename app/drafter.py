@@ -4,16 +4,62 @@ Drafters address their memory by slot and position, so rejecting a draft needs n
 """
 
 import sys
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import torch
 from attrs import field, frozen
 from torch import Tensor
 
+from ..core import LanguageModel
 from .frontier import Frontier
-from .prefill import Chunk
-from .request_state import Verdict
+from .verdicts import Verdict
+
+
+@frozen(kw_only=True)
+class Chunk:
+    """A part of a prompt; the first decode step writes and scores its last token.
+
+    Attributes:
+        start: the chunk's first place; all before it has been entered.
+        end: the first place after the chunk, at most that of the last token.
+    """
+
+    slot_id: int
+    prompt: Sequence[int]
+    start: int
+    end: int
+
+    def tokens(self, device: torch.device, ahead: int = 0) -> Tensor:
+        """[1, end - start] int64, or the tokens `ahead` places later."""
+        token_ids = self.prompt[self.start + ahead : self.end + ahead]
+        return torch.tensor([token_ids], dtype=torch.int64, device=device)
+
+    def positions(self, device: torch.device) -> Tensor:
+        """[1, end - start] int64."""
+        return torch.arange(self.start, self.end, device=device)[None]
+
+    def enter(
+        self,
+        model: LanguageModel[Any],
+        cache: Any,
+        read: Callable[[Tensor], Tensor] = lambda token_ids: token_ids,
+        taps: Sequence[int] = (),
+    ) -> Sequence[Tensor]:
+        """Write it into a model's cache; `read` turns the target's ids into the model's.
+
+        Returns:
+            The hidden states at each tap, see `LanguageModel.forward`.
+        """
+        return model.forward(
+            read(self.tokens(model.device)),
+            self.positions(model.device),
+            cache,
+            torch.tensor([self.slot_id], device=model.device),
+            last_only=True,
+            max_position=self.end - 1,
+            taps=taps,
+        ).hidden
 
 
 @frozen(eq=False)
@@ -40,28 +86,6 @@ class Drawn:
         """Drafts that cannot fail; token_ids: [num_tokens, num_reqs] int64, contiguous."""
         status = torch.zeros(token_ids.shape[1], dtype=torch.int32, device=token_ids.device)
         return cls(token_ids.unbind(), [status] * len(token_ids))
-
-
-@frozen(eq=False)
-class Draft:
-    """The drafts of one step, cut to useful lengths, as the target reads them.
-
-    Attributes:
-        chain: [num_reqs, num_tokens + 1] int64, the last known token and then the draft.
-        positions: [num_reqs, num_tokens + 1] int64, the position of each token of the chain.
-        status: [num_reqs, num_tokens] int32; this and the other fields are as in `Drawn`.
-    """
-
-    chain: Tensor
-    positions: Tensor
-    status: Tensor
-    logits: Tensor | None = None
-    draft_to_target: Tensor | None = None
-
-    @property
-    def token_ids(self) -> Tensor:
-        """[num_reqs, num_tokens] int64, a view; -1 ends a draft early."""
-        return self.chain[:, 1:]
 
 
 Memory = TypeVar("Memory")

@@ -16,11 +16,10 @@ from torch import Tensor
 from ..core import AcceptanceStatistics
 from ..core.policies.parameters import derived
 from ..core.ports import DraftHead
-from .drafter import Drawn
+from .drafter import Chunk, Drawn
 from .drawing import Drawing, DrawingDrafter, ModelMemory
 from .frontier import Frontier
-from .prefill import Chunk
-from .request_state import Verdict
+from .verdicts import Verdict
 
 NUM_DRAFTS = 256
 LEAST_RATE = 0.05

@@ -1,22 +1,81 @@
-"""Drafts from a second, smaller model.
+"""Drafts from a second, smaller model, whose vocabulary may differ from the target's.
 
-The logits that a token was drawn from are kept unchanged: raw, in the model's dtype, and cut to the
-tokens that the target has, too.
+Only tokens that both have are drafted: the draft model's logits are cut to them before a token is
+drawn and before they are kept for verification, raw and in the model's dtype, so both use the same
+law. Whatever the model reads, the law stays consistent, so a target token that it lacks may be read
+as any other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from ..core import LanguageModel
+from ..adapters.error_text import unfit
+from ..core import InvalidInputError, LanguageModel
+from ..core.checks import check_integers
 from ..core.policies.parameters import derived
-from .draft_vocabulary import DraftVocabulary
-from .drafter import Drawn
+from .drafter import Chunk, Drawn
 from .drawing import Drawing, DrawingDrafter, ModelMemory
 from .frontier import Frontier
-from .prefill import Chunk, prefill
+
+
+@frozen(eq=False, kw_only=True)
+class DraftVocabulary:
+    """The tokens that a draft model and its target share.
+
+    Attributes:
+        draft_ids: [num_shared] int64, their ids in the draft model.
+        draft_to_target: [num_shared] int64, their ids in the target, in the same order.
+        target_to_draft: [target_vocab_size] int64, the id that the draft model reads for each
+            token of the target.
+    """
+
+    draft_ids: Tensor
+    draft_to_target: Tensor
+    target_to_draft: Tensor
+    target_vocab_size: int = derived(lambda self: len(self.target_to_draft))
+
+    @classmethod
+    def of(
+        cls,
+        target_ids: Mapping[int, int],
+        target_vocab_size: int,
+        *,
+        unknown_id: int = 0,
+        device: torch.device | None = None,
+    ) -> "DraftVocabulary":
+        """Map the vocabulary of a draft model.
+
+        Args:
+            target_ids: draft id -> target id of every token that both have.
+            unknown_id: the draft id that stands for tokens that the draft model lacks.
+
+        Raises:
+            InvalidInputError: no token is shared, or two share a target id, or an id is not in the
+                target's vocabulary.
+        """
+        different = set(target_ids.values())
+        if not target_ids or len(different) < len(target_ids):
+            expected = "one target id for each of at least one draft id"
+            got = f"{len(target_ids)} draft ids and {len(different)} target ids"
+            raise unfit("target_ids", expected, got, InvalidInputError)
+        check_integers("target_ids", tuple(different), 0, target_vocab_size - 1)
+        draft_ids, shared = torch.tensor(sorted(target_ids.items())).T.contiguous()
+        target_to_draft = torch.full((target_vocab_size,), unknown_id)
+        target_to_draft[shared] = draft_ids
+        return cls(
+            draft_ids=draft_ids.to(device),
+            draft_to_target=shared.to(device),
+            target_to_draft=target_to_draft.to(device),
+        )
+
+
+def shared_target_ids(draft: Mapping[str, int], target: Mapping[str, int]) -> dict[int, int]:
+    """Draft id -> target id of each token that two vocabularies, token -> id, spell alike."""
+    return {draft[token]: target[token] for token in draft.keys() & target.keys()}
 
 
 @frozen(eq=False, kw_only=True)
@@ -52,7 +111,7 @@ class ModelDrafter(DrawingDrafter[ModelMemory]):
         """Write the prompt into the cache, as far as the draft model can follow."""
         chunk = evolve(chunk, end=min(chunk.end, memory.max_len - 1))
         if chunk.start < chunk.end:
-            prefill(self.model, memory.cache, chunk, self._read)
+            chunk.enter(self.model, memory.cache, self._read)
 
     def clear(self, memory: ModelMemory, slot_ids: Sequence[int]) -> None:
         """Forget slots of the cache."""

@@ -3,18 +3,19 @@
 A stop among accepted tokens ends the output there: no token after it is emitted or counted.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable
 from statistics import fmean
 from time import perf_counter
 from typing import Protocol
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from ..core import AcceptanceStatistics, Status
 from ..core.policies.parameters import derived
-from .output_text import OutputText
 from .request import (
     FinishReason,
+    Fragment,
     GenerationRequest,
     GenerationResult,
     OnProgress,
@@ -25,9 +26,7 @@ from .request import (
     ignore,
 )
 from .token_masks import GuardedMasks
-
-FATAL = Status.TARGET_LOGITS_INVALID | Status.DRAFT_LOGITS_INVALID | Status.NOTHING_ALLOWED
-"""The status bits that end a request."""
+from .verdicts import FATAL, Verdict
 
 
 class Detokenizer(Protocol):
@@ -42,34 +41,53 @@ class Detokenizer(Protocol):
         return ""
 
 
-@frozen
-class Verdict:
-    """The decision of one step about one request.
+@define(eq=False)
+class OutputText:
+    """Text that grows token by token and is released as soon as it is certain.
 
     Attributes:
-        token_ids: accepted draft tokens, then the token that follows them unless it failed.
-        num_draft_tokens: how many tokens were drafted.
-        num_accepted: how many of those survived.
-        status: what went wrong.
-        logprobs: one entry per token; empty if not requested.
-        total_variation: one value per token; empty if the policy reports none.
+        stop: strings that end the text where the first of them begins.
+        text: all text so far, including text that is held back.
     """
 
-    token_ids: Sequence[int]
-    num_draft_tokens: int
-    num_accepted: int
-    status: Status = Status.OK
-    logprobs: Sequence[TokenLogprobs] = ()
-    total_variation: Sequence[float] = ()
+    stop: tuple[str, ...] = ()
+    text: str = ""
+    _num_released: int = 0
+    _token_ends: deque[tuple[int, TokenKind]] = field(factory=deque)
 
-    def kind(self, place: int) -> TokenKind:
-        """The kind of the token at this place."""
-        if place < self.num_accepted:
-            return TokenKind.ACCEPTED
-        if self.num_draft_tokens == 0:
-            return TokenKind.PLAIN
-        all_accepted = self.num_accepted == self.num_draft_tokens
-        return TokenKind.BONUS if all_accepted else TokenKind.RECOVERED
+    def append(self, text: str, kind: TokenKind) -> bool:
+        """Add a token's text. True if a stop string is complete: the text now ends before it."""
+        if not text:
+            return False
+        longest_beginning = max((len(stop) - 1 for stop in self.stop), default=0)
+        unsearched = max(0, len(self.text) - longest_beginning)
+        self.text += text
+        self._token_ends.append((len(self.text), kind))
+        found = [at for stop in self.stop if (at := self.text.find(stop, unsearched)) >= 0]
+        # The text that is cut off was held back, so none of it has been released.
+        self.text = self.text[: min(found, default=len(self.text))]
+        return bool(found)
+
+    def release(self, *, ended: bool) -> tuple[Fragment, ...]:
+        """The text that became certain since the last call; once it has ended, all the rest."""
+        num_held = 0 if ended else max(map(self._num_begun, self.stop), default=0)
+        certain = len(self.text) - num_held
+        released = []
+        while self._num_released < certain:
+            token_end, kind = self._token_ends[0]
+            end = min(token_end, certain)
+            released.append(Fragment(self.text[self._num_released : end], kind))
+            self._num_released = end
+            if end == token_end:
+                self._token_ends.popleft()
+        return tuple(released)
+
+    def _num_begun(self, stop: str) -> int:
+        """How many characters at the end may begin a stop string; looks for its first one only."""
+        at = self.text.find(stop[0], max(0, len(self.text) - len(stop) + 1))
+        while at >= 0 and not stop.startswith(self.text[at:]):
+            at = self.text.find(stop[0], at + 1)
+        return 0 if at < 0 else len(self.text) - at
 
 
 @define(eq=False, kw_only=True)

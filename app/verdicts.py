@@ -1,15 +1,69 @@
-"""Reads a step's decisions back from the device, once, and divides them by request."""
+"""The drafts of a step, and the decisions about them, which are read back from the device once."""
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 
 import torch
+from attrs import frozen
 from torch import Tensor
 
 from ..core import PADDING_TOKEN_ID, Logprobs, Status, VerifyOutput
-from .drafter import Draft
-from .request import TokenLogprobs
-from .request_state import Verdict
+from .request import TokenKind, TokenLogprobs
+
+FATAL = Status.TARGET_LOGITS_INVALID | Status.DRAFT_LOGITS_INVALID | Status.NOTHING_ALLOWED
+"""The status bits that end a request."""
+
+
+@frozen(eq=False)
+class Draft:
+    """The drafts of one step, cut to useful lengths, as the target reads them.
+
+    Attributes:
+        chain: [num_reqs, num_tokens + 1] int64, the last known token and then the draft.
+        positions: [num_reqs, num_tokens + 1] int64, the position of each token of the chain.
+        status: [num_reqs, num_tokens] int32; this and the other fields are as in `Drawn`.
+    """
+
+    chain: Tensor
+    positions: Tensor
+    status: Tensor
+    logits: Tensor | None = None
+    draft_to_target: Tensor | None = None
+
+    @property
+    def token_ids(self) -> Tensor:
+        """[num_reqs, num_tokens] int64, a view; -1 ends a draft early."""
+        return self.chain[:, 1:]
+
+
+@frozen
+class Verdict:
+    """The decision of one step about one request.
+
+    Attributes:
+        token_ids: accepted draft tokens, then the token that follows them unless it failed.
+        num_draft_tokens: how many tokens were drafted.
+        num_accepted: how many of those survived.
+        status: what went wrong.
+        logprobs: one entry per token; empty if not requested.
+        total_variation: one value per token; empty if the policy reports none.
+    """
+
+    token_ids: Sequence[int]
+    num_draft_tokens: int
+    num_accepted: int
+    status: Status = Status.OK
+    logprobs: Sequence[TokenLogprobs] = ()
+    total_variation: Sequence[float] = ()
+
+    def kind(self, place: int) -> TokenKind:
+        """The kind of the token at this place."""
+        if place < self.num_accepted:
+            return TokenKind.ACCEPTED
+        if self.num_draft_tokens == 0:
+            return TokenKind.PLAIN
+        all_accepted = self.num_accepted == self.num_draft_tokens
+        return TokenKind.BONUS if all_accepted else TokenKind.RECOVERED
 
 
 def pack(draft: Draft, output: VerifyOutput) -> Tensor:

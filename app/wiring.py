@@ -24,14 +24,13 @@ from .bundled import bundled_head, bundled_pair
 from .config import DEFAULT_NUM_SPEC_TOKENS, Config, DrafterConfig, ModelsConfig
 from .decode import DecodeStep
 from .decoder import Decoder
-from .draft_vocabulary import DraftVocabulary, shared_target_ids
 from .drafter import Drafter, NoDrafter
 from .engine.cuda_graphs import can_be_captured, new_runner
 from .engine.engine import Engine
 from .engine.out_of_memory import typed_out_of_memory
 from .engine.runner import EagerRunner, Runner
 from .head_drafter import HeadDrafter
-from .model_drafter import ModelDrafter
+from .model_drafter import DraftVocabulary, ModelDrafter, shared_target_ids
 from .ngram_drafter import NgramDrafter
 from .policies import make_policy
 

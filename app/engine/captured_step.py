@@ -10,11 +10,9 @@ from torch import Tensor
 from ...core import VerifyOutput
 from ...core.allowed_tokens import WORD_BITS
 from ...core.tensor_fields import leaves, named_tensors
-from ..drafter import Draft
 from ..frontier import Frontier, Running
-from ..request_state import Verdict
 from ..token_masks import StepMasks, fill_masks
-from ..verdicts import pack, read_verdicts
+from ..verdicts import Draft, Verdict, pack, read_verdicts
 
 Answer = Callable[[], list[Verdict]]
 """Returns a step's verdicts, one for each row; calling it waits."""

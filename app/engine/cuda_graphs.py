@@ -17,8 +17,8 @@ from ...core.tensor_fields import mapped
 from ..decode import DecodeStep
 from ..drafter import Drawn
 from ..frontier import Frontier, Running, rows_of
-from ..request_state import Verdict
 from ..token_masks import StepMasks
+from ..verdicts import Verdict
 from .capture import CudaRecorder, Record
 from .captured_step import Answer, CapturedStep, copy_params, kind_of
 from .out_of_memory import is_out_of_memory

@@ -18,7 +18,8 @@ from ...core.policies.parameters import derived
 from ..decode import DecodeStep
 from ..frontier import Running
 from ..request import OnProgress, Progress, ignore
-from ..request_state import RequestState, Verdict
+from ..request_state import RequestState
+from ..verdicts import Verdict
 from .out_of_memory import is_out_of_memory, out_of_memory
 from .runner import Runner
 

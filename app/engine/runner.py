@@ -10,9 +10,8 @@ from attrs import frozen
 
 from ..decode import DecodeStep
 from ..frontier import Frontier, Running
-from ..request_state import Verdict
 from ..token_masks import fill_masks
-from ..verdicts import pack, read_verdicts
+from ..verdicts import Verdict, pack, read_verdicts
 
 Gained = Sequence[Sequence[int]] | None
 """More tokens that requests will have when a step begins. None if only the device knows them: the

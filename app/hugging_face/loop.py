@@ -14,13 +14,10 @@ from torch import Tensor
 
 from ...adapters.error_text import unfit
 from ...core import InvalidInputError, SamplingTensors, TokenCounts
-from ..decode import DecodeStep
-from ..drafter import Draft
+from ..decode import CHUNK_LEN, DecodeStep
 from ..frontier import Frontier
-from ..prefill import CHUNK_LEN
-from ..request_state import FATAL, Verdict
 from ..token_masks import StepMasks
-from ..verdicts import pack, read_verdicts
+from ..verdicts import FATAL, Draft, Verdict, pack, read_verdicts
 from .recipe import LogitsRecipe
 from .texts import Row, Texts
 

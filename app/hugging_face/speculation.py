@@ -26,9 +26,8 @@ from ...core.checks import MAX_INT64, check_integer, check_tensor
 from ...core.policies.parameters import derived, integer
 from ...core.sampling_params import MAX_SEED
 from ..decode import DecodeStep, Models
-from ..draft_vocabulary import DraftVocabulary
 from ..drafter import Drafter
-from ..model_drafter import ModelDrafter
+from ..model_drafter import DraftVocabulary, ModelDrafter
 from ..ngram_drafter import NgramDrafter
 from ..wiring import with_settings
 from .loop import Loop

@@ -17,7 +17,8 @@ from attrs import define, field
 from ...core.policies.parameters import derived
 from ..engine.runner import Runner
 from ..frontier import Running
-from ..request_state import RequestState, Verdict
+from ..request_state import RequestState
+from ..verdicts import Verdict
 from .costs import Floats, StepCosts
 from .profile import AcceptanceProfile
 

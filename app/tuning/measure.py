@@ -24,7 +24,7 @@ from ..engine.engine import Engine
 from ..engine.runner import EagerRunner, Runner
 from ..frontier import Running
 from ..request import RequestRecord
-from ..request_state import Verdict
+from ..verdicts import Verdict
 from .costs import Key, StepCosts, StepTimes
 from .goodput import Goodput
 from .profile import AcceptanceProfile

@@ -19,7 +19,7 @@ from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.frontier import Running
 from acceptor.app.head_drafter import HeadDrafter
-from acceptor.app.request_state import Verdict
+from acceptor.app.verdicts import Verdict
 from acceptor.core import AcceptanceStatistics, Probabilistic, Strict, Synthetic
 from kit.draft_heads import SPECULATORS, TAPS, Arithmetic, HeadFiles, eagle, eagle3
 from kit.head_decoding import PROMPTS, decode, decoder_of, distance

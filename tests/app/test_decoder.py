@@ -9,8 +9,8 @@ from attrs import evolve, field, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acceptor.app.output_text import OutputText
 from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult, TokenKind
+from acceptor.app.request_state import OutputText
 from acceptor.core import Block, Fly, Policy, Probabilistic, RelaxedTopN, Strict, Synthetic, Typical
 from kit.toy_pair import Pair, next_logits
 from kit.toy_requests import ask, requests

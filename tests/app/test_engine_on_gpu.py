@@ -17,11 +17,11 @@ from acceptor.adapters.language_model import TransformerModel
 from acceptor.adapters.loader import random_any_model
 from acceptor.adapters.random_weights import random_model
 from acceptor.app.decoder import Decoder
-from acceptor.app.draft_vocabulary import DraftVocabulary
 from acceptor.app.drafter import NoDrafter
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.parts import Limits
 from acceptor.app.engine.runner import EagerRunner
+from acceptor.app.model_drafter import DraftVocabulary
 from acceptor.app.request import FinishReason, GenerationRequest
 from acceptor.app.token_masks import NewTokenMasks
 from acceptor.app.wiring import runner_for

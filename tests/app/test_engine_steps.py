@@ -17,8 +17,7 @@ from acceptor.app.drawing import Workspace
 from acceptor.app.engine import captured_step
 from acceptor.app.engine.engine import Engine
 from acceptor.app.request import FinishReason, GenerationResult
-from acceptor.app.request_state import Verdict
-from acceptor.app.verdicts import read_verdicts
+from acceptor.app.verdicts import Verdict, read_verdicts
 from acceptor.core import Probabilistic, SampleOutput, Sampler, Strict, VerifyOutput
 from kit.toy_pair import LeakyModel, Pair, engine_with, record
 from kit.toy_requests import ask

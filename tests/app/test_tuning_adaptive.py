@@ -14,10 +14,11 @@ from acceptor.app.engine.parts import Limits
 from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.frontier import Running
 from acceptor.app.request import GenerationRequest
-from acceptor.app.request_state import RequestState, Verdict
+from acceptor.app.request_state import RequestState
 from acceptor.app.tuning.adaptive import AdaptiveRunner
 from acceptor.app.tuning.costs import StepCosts, StepTimes
 from acceptor.app.tuning.profile import AcceptanceProfile
+from acceptor.app.verdicts import Verdict
 from acceptor.core import Block, Policy, Probabilistic, Recipe, Strict
 from kit.decode_law import DecodeSetup, Steps, random_model
 from kit.toy_pair import Letters, Pair, TableModel, record
