@@ -1,22 +1,211 @@
-"""`acceptor bench`, and its subcommand `acceptor bench kernels`.
+"""`acceptor bench`, its subcommand `acceptor bench kernels`, and their flags.
 
-Imports that only a run needs happen when it runs, so help appears at once.
+What only a run needs is imported when it runs, so help appears at once.
 """
 
+from pathlib import Path
 from typing import Any
 
 import click
 
-from ..options import run
-from .kernels.command import kernels
-from .options import ARRIVALS, DRAFTERS, MODELS, OUTPUT, PAIR, REQUESTS, SWEEP
+from ..options import POLICIES, SETTINGS, Name, option, run
+from .public_pairs import PAIRS
 
 
-@click.group(
-    commands=[kernels],
-    invoke_without_command=True,
-    params=[PAIR, DRAFTERS, *MODELS, *SWEEP, *REQUESTS, *ARRIVALS, *OUTPUT],
+class Several(click.ParamType[tuple[Any, ...]]):
+    """Values of one kind with commas between them."""
+
+    name = "list"
+
+    def __init__(self, kind: click.ParamType[Any], shown: str = "") -> None:
+        self._kind = kind
+        self._shown = shown
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """The name of one value."""
+        return f"{self._kind.get_metavar(param, ctx) or self._shown}[,…]"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[Any, ...]:
+        """Each value of the list."""
+        if isinstance(value, tuple):
+            return value
+        parts = [part.strip() for part in str(value).split(",")]
+        return tuple(dict.fromkeys(self._kind.convert(part, param, ctx) for part in parts))
+
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+NAMES = Several(click.STRING, "NAME")
+INTEGERS = Several(click.INT, "N")
+NUMBERS = Several(click.FLOAT, "X")
+POLICY_NAMES = Several(Name(POLICIES))
+
+
+def _preset(context: click.Context, _: click.Parameter, name: str | None) -> str | None:
+    """Take the pair's values for flags that are not given."""
+    if name is not None:
+        context.default_map = dict(PAIRS[name].preset)
+    return name
+
+
+MODELS = (
+    SETTINGS["models.target"],
+    SETTINGS["models.draft"],
+    option("--random-weights", FILE, "A target of this config.json's shape.", flag_value=""),
+    option("--draft-random-weights", FILE, "A draft of this config.json's shape."),
+    option("--target-layers", int, "With random weights: fewer layers than the config has."),
+    option("--draft-layers", int, "Layers that draft by early exit.  [default: a quarter]"),
+    option(
+        "--layer-decay",
+        float,
+        "With random weights: each layer adds this much of what the one before adds.  "
+        "[default: 1; less for an early exit]",
+    ),
+    SETTINGS["models.dtype"],
+    option("--device", str, "cpu, cuda or cuda:N.", "cpu"),
+    option("--max-model-len", int, "A context shorter than the target's own."),
+    SETTINGS["models.num_threads"],
+    SETTINGS["models.forward"],
 )
+
+REQUESTS = (
+    option("--prompts", FILE, "JSONL file in the format of MT-Bench or Spec-Bench.", name="file"),
+    option("--category", NAMES, "Only prompts of these categories.", name="categories"),
+    option("--input-len", int, "Random prompts of this many tokens."),
+    option("--output-len", int, "The most tokens per request.", 64),
+    option("--length-spread", float, "Vary lengths by this share in both directions.", 0.0),
+    option(
+        "--greedy-share",
+        float,
+        "The share of requests at temperature 0 in every setting.",
+        0.0,
+    ),
+    SETTINGS["decoding.ignore_eos"],
+    option("--num-requests", int, "How many requests are measured.", 32),
+    option("--seed", int, "Repeat a load.", 0),
+)
+
+FILES = (
+    option("--json", FILE, "Write all figures.", name="json_file"),
+    option("--markdown", FILE, "Write tables for a document.", name="markdown_file"),
+)
+
+_BENCH = (
+    option(
+        "--pair",
+        click.Choice(list(PAIRS)),
+        "Models with published acceptance, served in the published way: with --target and --draft, "
+        "or with --random-weights, which then needs no FILE.",
+        is_eager=True,
+        callback=_preset,
+    ),
+    option(
+        "--drafter",
+        Several(Name(".config:DRAFTERS")),
+        "Where drafts come from.  [default: the draft model]",
+        name="drafters",
+    ),
+    *MODELS,
+    option(
+        "--policy",
+        POLICY_NAMES,
+        "Which draft tokens survive; synthetic needs a rate.  [default: probabilistic]",
+        name="policies",
+    ),
+    option(
+        "--synthetic-acceptance-rate",
+        NUMBERS,
+        "Add a policy that accepts at this rate whatever the models say.",
+        name="synthetic_rates",
+    ),
+    option("--num-spec-tokens", INTEGERS, "Tokens per draft; 0 decodes without drafts.", "4"),
+    option("--temperature", NUMBERS, "0 is greedy.", "1.0", name="temperatures"),
+    option("--backend", NAMES, "What verifies drafts.", "reference", name="backends"),
+    option(
+        "--adaptive",
+        FILE,
+        "Also run with an adaptive K, by a file that `acceptor tune --json` wrote.",
+        name="tuned",
+    ),
+    SETTINGS["sampling.top_k"],
+    SETTINGS["sampling.top_p"],
+    SETTINGS["sampling.min_p"],
+    *REQUESTS,
+    option("--max-concurrency", INTEGERS, "The most requests at once.", "8", name="at_once"),
+    option("--request-rate", float, "Arrivals per second, Poisson.  [default: all at once]"),
+    option("--warm-up", int, "Requests before the measured ones.", 2),
+    option(
+        "--cpu-time",
+        None,
+        "Show processor time only, no wall-clock time: for a CPU that has other work.",
+    ),
+    *FILES,
+    option("--compare", FILE, "An earlier run's JSON to compare with."),
+    option(
+        "--plots",
+        click.Path(path_type=Path, file_okay=False),
+        "Draw pictures into this directory.",
+    ),
+)
+
+_SEVERAL = click.IntRange(1)
+
+
+def _between(low: int, high: int) -> Several:
+    return Several(click.IntRange(low, high), "N")
+
+
+_KERNELS = (
+    option("--backend", str, "Repeatable.", ("triton", "cupy"), name="backends", multiple=True),
+    option("--headline", None, "Measure the rows that backends are compared by."),
+    option(
+        "--worst",
+        None,
+        "Measure many rows with every kind of inputs, to find the slowest; can join --headline.",
+    ),
+    option("--only", str, "Only rows whose name contains this. Repeatable.", multiple=True),
+    option(
+        "--inputs",
+        NAMES,
+        "lm, zipf, flat, sharp, ties, mixed or bad.  [default: lm; all for --worst]",
+    ),
+    option("--requests", _between(1, 2**16), "R.", "1,16,64,256"),
+    option("--spec-tokens", _between(0, 256), "K.", "3"),
+    option("--vocab-size", _between(1, 2**24), "V.", "151936"),
+    option("--dtype", str, "Of both models' logits.", "bfloat16"),
+    option("--policy", str, "Repeatable.", ("probabilistic",), name="policies", multiple=True),
+    option("--temperature", float, "0 is greedy.", 0.8),
+    option("--min-p", float, "Of both models.", 0.0),
+    option("--top-k", int, "Of both models.", 0),
+    option("--top-p", float, "Of both models.", 1.0),
+    option("--repetition-penalty", float, "Of each request.", 1.0),
+    option("--logit-biases", click.IntRange(0), "Of each request.", 0),
+    option("--logprobs", click.IntRange(0), "How many logprobs each token gets."),
+    option("--allowed", click.FloatRange(0, 1), "The share of tokens that masks allow.", 1.0),
+    option("--device", str, "cuda or cuda:N; cpu for a trial.", "cuda"),
+    option("--count", _SEVERAL, "Timed calls of each kind.  [default: 60; 30 for --worst]"),
+    option(
+        "--sets",
+        _SEVERAL,
+        "Sets of inputs that take turns.  [default: 4; 1 for --worst]",
+        name="num_sets",
+    ),
+    click.Option(["--check/--no-check"], default=True, help="Compare tokens with the reference's."),
+    option("--seconds", float, "Begin no workload after this time.  [default: no limit]"),
+    option("--read", FILE, "Show an earlier run's JSON again."),
+    *FILES,
+    option("--plot", FILE, "Draw times over batch sizes."),
+)
+
+
+@click.command(params=[*_KERNELS])
+def kernels(**options: Any) -> None:
+    """Time `verify` against one read of the logits that its rule needs."""
+    run(".bench.kernels.main:run", options)
+
+
+@click.group(commands=[kernels], invoke_without_command=True, params=[*_BENCH])
 @click.pass_context
 def bench(context: click.Context, /, **options: Any) -> None:
     """Serve requests and measure throughput, latency and acceptance.

@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.text import Text
 
 from .results import BenchResults
-from .rows import sections
 from .table import Table
 from .tables import table_name, titled_rows
 
@@ -26,8 +25,7 @@ def print_comparison(
             console.print(f"  not measured before: {name}")
             continue
         base = earlier[run.setting]
-        shown = sections(run.setting.num_spec_tokens, cpu_time=cpu_time)
-        rows = titled_rows(shown, [base, run], base)
+        rows = titled_rows([base, run], base, run.setting.num_spec_tokens, cpu_time=cpu_time)
         console.print("", Table(head=[name, "before", "now"], rows=rows).as_rich(), sep="\n")
 
 

@@ -1,10 +1,13 @@
 """Runs `acceptor bench`, once its flags are parsed; importing this imports everything."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve, fields_dict
+from rich import progress
 from rich.console import Console
 
 from ...core import POLICIES, ConfigError, SamplingParams
@@ -15,13 +18,12 @@ from ..policies import PolicySettings, SyntheticSettings
 from ..tuning.goodput import Goodput
 from ..tuning.results import read_results as read_tuned
 from .comparison import print_comparison
-from .files import make_room, write_outputs
+from .files import check_outputs, write_outputs
 from .markdown import as_markdown
 from .pair import Pair, load_pair, random_pair
-from .picture import check_drawable
 from .plots import draw_all
-from .progress import progress_bars
 from .public_pairs import OF_THE_PAIR, PAIRS
+from .requests import Begin
 from .results import BenchResults, joined, read_results
 from .run import SHAPING, Bench
 from .sweep import Load, Sweep
@@ -32,11 +34,10 @@ Options = Mapping[str, Any]
 
 def run(options: Options) -> None:
     """Run a benchmark, print its tables and write the requested files."""
+    plots: Path | None = options["plots"]
     check_cpu_time(options)
-    make_room(options["json_file"], options["markdown_file"])
+    check_outputs(options, "--plots", plots and plots / "picture.svg")
     earlier = None if options["compare"] is None else read_results(options["compare"])
-    if options["plots"] is not None:
-        check_drawable("--plots", options["plots"] / "picture.svg")
     console, parts, cpu_time = new_console(), list[BenchResults](), bool(options["cpu_time"])
     for bench in make_benches(options):
         console.print(f"memory planned: {bench.memory_plan()}", soft_wrap=True)
@@ -51,9 +52,25 @@ def run(options: Options) -> None:
     print_results(console, results, cpu_time=cpu_time)
     if earlier is not None:
         print_comparison(console, results, earlier, cpu_time=cpu_time)
-    if options["plots"] is not None:
-        for path in draw_all(results, options["plots"], cpu_time=cpu_time):
+    if plots is not None:
+        for path in draw_all(results, plots, cpu_time=cpu_time):
             console.print(f"drawn: {path}", soft_wrap=True)
+
+
+@contextmanager
+def progress_bars() -> Iterator[Begin]:
+    """Shows a bar on stderr, if it is a terminal, for each run that begins within the context."""
+    console = new_console(stderr=True)
+    with progress.Progress(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(bar_width=24),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    ) as bars:
+        yield lambda name, total: partial(bars.advance, bars.add_task(name, total=total))
 
 
 def make_benches(options: Options) -> Iterator[Bench]:

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from .results import BenchResults, BenchRun
-from .rows import PER_POSITION, Row, sections
 from .table import Table
-from .tables import comparable, compared, longest, table_name
+from .tables import PER_POSITION, Row, comparable, longest, sections, table_name
 
 
 def as_markdown(results: BenchResults, *, cpu_time: bool = False) -> str:
@@ -18,27 +17,32 @@ def as_markdown(results: BenchResults, *, cpu_time: bool = False) -> str:
     )
     parts = [about]
     for runs in comparable(results.runs):
-        titled = dict(sections(longest(runs), cpu_time=cpu_time))
+        titled = sections(longest(runs), cpu_time=cpu_time)
         positions = titled.pop(PER_POSITION, ())
         shown = [row for rows in titled.values() for row in rows]
         head = ["", *(run.setting.label for run in runs)]
         alike = [row for row in shown if len(runs) > 1 and _is_alike(row, runs)]
-        rows = compared([row for row in shown if row not in alike], runs, runs[0])
+        different = [row for row in shown if row not in alike]
+        rows = [row.cells(runs, runs[0], _in_brackets) for row in different]
         rows += [[PER_POSITION, *(_in_one(positions, run) for run in runs)]] * bool(positions)
         parts += [
             f"{table_name(runs[0]).capitalize()}:\n",
             Table(head=head, rows=rows).as_markdown(),
         ]
         if alike:
-            values = (f"{row.text(runs[0].figures)} {row.name}" for row in alike)
+            values = (f"{row.text(runs[0])} {row.name}" for row in alike)
             parts.append(f"In each column: {', '.join(values)}.\n")
     return "\n".join(parts)
 
 
+def _in_brackets(difference: str) -> str:
+    return f" ({difference})" if difference else ""
+
+
 def _in_one(rows: Sequence[Row], run: BenchRun) -> str:
-    texts = [row.text(run.figures) for row in rows if row.value(run.figures) is not None]
+    texts = [row.text(run) for row in rows if row.value(run.figures) is not None]
     return "/".join(texts) or "–"
 
 
 def _is_alike(row: Row, runs: Sequence[BenchRun]) -> bool:
-    return len({row.text(run.figures) for run in runs}) == 1
+    return len({row.text(run) for run in runs}) == 1

@@ -1,11 +1,11 @@
 """A benchmark's pictures: acceptance per position, spread of latencies, throughput against K."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .files import BASELINE, Line, Picture
 from .latency import NAMES, PERCENTILES
-from .picture import Line, Picture
 from .results import BenchResults, BenchRun
 from .tables import comparable, longest, table_name
 
@@ -37,10 +37,10 @@ def draw_all(
     return drawn
 
 
-def _look(run: BenchRun, runs: Sequence[BenchRun]) -> dict[str, Any]:
+def _look(run: BenchRun, runs: Sequence[BenchRun]) -> Mapping[str, Any]:
     """A policy's look, the same in every picture; an adaptive K is a star, plain is black."""
     if not run.setting.num_spec_tokens:
-        return {"color": "black", "linestyle": "--", "linewidth": 1}
+        return BASELINE
     lines = [*dict.fromkeys(one.setting.line for one in runs if one.setting.num_spec_tokens)]
     place = lines.index(run.setting.line)
     if run.setting.adaptive:
@@ -77,7 +77,7 @@ def latencies(runs: Sequence[BenchRun]) -> Picture:
             panels[NAMES[name] + which] = {
                 run.setting.label: (
                     [*zip(percentiles, PERCENTILES, strict=True)],
-                    _look(run, runs) | _dashes(run, runs),
+                    {**_look(run, runs), **_dashes(run, runs)},
                 )
                 for run, percentiles in spreads
                 if percentiles

@@ -1,24 +1,46 @@
 """Turns a load into a run's requests, which are the same for every setting except temperature.
 
-A request waits for its turn outside the engine; its latency counts from when the engine gets it.
+Prompts are from a JSONL file, random tokens of a length, or built-in. Only the first turn of a
+question is used, and no prompt is cut. A request waits for its turn outside the engine; its latency
+counts from when the engine gets it.
 """
 
+import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from time import perf_counter, sleep
+from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
 
-from ...core import SamplingParams
-from ...core.checks import check_integer
+from ...adapters.error_text import read_named
+from ...core import ConfigError, SamplingParams
+from ...core.checks import check_choice, check_integer
 from ..engine.engine import Engine
 from ..request import GenerationRequest, RequestRecord
-from . import prompts as sources
-from .progress import OnEnded
-from .prompts import Prompt
 from .sweep import Load
+
+OnEnded = Callable[[int], object]
+"""Called with how many more requests, or steps, have ended."""
+
+Begin = Callable[[str, int], OnEnded]
+"""Called with the name and the length of a run before it begins."""
+
+BUILT_IN = Path(__file__).with_name("prompts.jsonl")
+"""Beginnings in the style of the bundled pair's training texts; none is taken from these."""
+
+Question = tuple[str, str]
+"""The category of a prompt, and its text."""
+
+
+@frozen
+class Prompt:
+    """A tokenized prompt of at least one token, and its category."""
+
+    category: str
+    token_ids: tuple[int, ...]
 
 
 @frozen(eq=False, kw_only=True)
@@ -48,16 +70,84 @@ class Reader:
         if load.input_len is not None or self.encode is None:
             length = 1 if load.input_len is None else load.input_len
             check_integer("input_len", length, 1, self.max_model_len)
-            lengths = sources.spread_lengths(length, load.length_spread, count, load.seed)
-            drawn = sources.synthetic_prompts(lengths, self.vocab_size, load.seed)
+            lengths = spread_lengths(length, load.length_spread, count, load.seed)
+            drawn = synthetic_prompts(lengths, self.vocab_size, load.seed)
         else:
-            questions = sources.read_questions(file or sources.BUILT_IN)
+            questions = read_questions(file or BUILT_IN)
             if categories is not None:
-                questions = sources.of_categories(questions, categories)
+                questions = of_categories(questions, categories)
             drawn = [Prompt(kind, tuple(self.encode(text))) for kind, text in questions]
         longest_output = round(load.output_len * (1 + load.length_spread))
         longest = max(1, self.max_model_len - longest_output)
-        return sources.choose(drawn, count, longest, load.seed)
+        return choose(drawn, count, longest, load.seed)
+
+
+def read_questions(path: Path) -> list[Question]:
+    """The questions of a JSONL file in the format of MT-Bench and Spec-Bench.
+
+    Each line is an object with `turns`, a list of strings, or `prompt`, a string; `category` is
+    optional.
+    """
+    lines = read_named(path, "a UTF-8 text file").splitlines()
+    questions = [
+        _read_line(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()
+    ]
+    if not questions:
+        raise ConfigError(f"{path}: expected a question per line, got none")
+    return questions
+
+
+def _read_line(line: str, source: str) -> Question:
+    try:
+        question: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{source}: expected JSON, got {error}") from None
+    if not isinstance(question, dict):
+        raise ConfigError(f"{source}: expected an object, got {type(question).__name__}")
+    turns = question.get("turns") or [question.get("prompt")]
+    if not isinstance(turns, list) or not isinstance(turns[0], str) or not turns[0]:
+        raise ConfigError(f"{source}: expected turns, a list of strings, or prompt, got neither")
+    return str(question.get("category", "all")), turns[0]
+
+
+def of_categories(questions: Sequence[Question], categories: Sequence[str]) -> list[Question]:
+    """The questions of these categories."""
+    known = dict(questions)
+    for category in categories:
+        check_choice("category", category, known)
+    return [question for question in questions if question[0] in categories]
+
+
+def synthetic_prompts(lengths: Iterable[int], vocab_size: int, seed: int) -> list[Prompt]:
+    """One prompt of random token ids for each length."""
+    generator = np.random.default_rng(seed)
+    return [
+        Prompt("synthetic", tuple(generator.integers(vocab_size, size=length).tolist()))
+        for length in lengths
+    ]
+
+
+def spread_lengths(length: int, spread: float, count: int, seed: int) -> list[int]:
+    """Lengths drawn uniformly from length * (1 - spread) to length * (1 + spread), at least 1."""
+    low, high = round(length * (1 - spread)), round(length * (1 + spread))
+    drawn = np.random.default_rng(seed).integers(max(low, 1), max(high, 1) + 1, size=count)
+    return [int(value) for value in drawn]
+
+
+def choose(prompts: Sequence[Prompt], count: int, longest: int, seed: int) -> list[Prompt]:
+    """Choose prompts of at most `longest` tokens at random; none repeats before all are used."""
+    fitting = [prompt for prompt in prompts if len(prompt.token_ids) <= longest]
+    if not fitting:
+        shortest = min(len(prompt.token_ids) for prompt in prompts)
+        raise ConfigError(
+            f"prompts: expected one of at most {longest} tokens, which leave room for the output, "
+            f"got {shortest} or more"
+        )
+    generator = np.random.default_rng(seed)
+    order: list[int] = []
+    while len(order) < count:
+        order += generator.permutation(len(fitting)).tolist()
+    return [fitting[index] for index in order[:count]]
 
 
 @frozen
@@ -77,9 +167,7 @@ def make_arrivals(
     Greedy ones are spread evenly.
     """
     # Not the seed of the prompts' lengths: both lengths would rise and fall together.
-    lengths = sources.spread_lengths(
-        load.output_len, load.length_spread, len(prompts), load.seed + 1
-    )
+    lengths = spread_lengths(load.output_len, load.length_spread, len(prompts), load.seed + 1)
     times = poisson_times(load.num_requests, load.request_rate, load.seed)
     arrivals, share = list[TimedRequest](), load.greedy_share
     for index, prompt in enumerate(prompts):

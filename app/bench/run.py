@@ -13,11 +13,9 @@ from ..engine.parts import Limits, Parts
 from ..tuning.adaptive import AdaptiveRunner
 from ..tuning.goodput import Goodput
 from .figures import Figures, figures_of
-from .kernels.machine import describe
+from .files import describe
 from .pair import Pair
-from .progress import Begin, OnEnded, silent
-from .prompts import Prompt
-from .requests import TimedRequest, make_arrivals, serve
+from .requests import Begin, OnEnded, Prompt, TimedRequest, make_arrivals, serve
 from .results import BenchResults, BenchRun
 from .sweep import PLAIN, Load, Setting, Sweep
 
@@ -26,6 +24,10 @@ SHAPING = ("top_k", "top_p", "min_p")
 
 LEAST_SECONDS = 2.0
 """A rehearsed load that ends sooner is served again: the host's time for prompts varies."""
+
+
+def _silent(*_: object) -> OnEnded:
+    return lambda _: None
 
 
 @frozen(eq=False, kw_only=True)
@@ -45,7 +47,7 @@ class Bench:
     prompts: Sequence[Prompt]
     goodputs: Mapping[str, Goodput] = field(factory=dict)
 
-    def run(self, begin: Begin = silent) -> BenchResults:
+    def run(self, begin: Begin = _silent) -> BenchResults:
         """Run every setting; `begin` counts requests, see `Begin`.
 
         Raises:
@@ -54,7 +56,7 @@ class Bench:
         *_, results = self.results(begin)
         return results
 
-    def results(self, begin: Begin = silent) -> Iterator[BenchResults]:
+    def results(self, begin: Begin = _silent) -> Iterator[BenchResults]:
         """Like `run`, but yields all results so far after every setting."""
         target, runs, usual = self.pair.target, tuple[BenchRun, ...](), SamplingParams()
         sampling = {name: getattr(self.sampling, name) for name in SHAPING}

@@ -1,19 +1,155 @@
-"""A benchmark's tables on a terminal: runs side by side, each compared with the first."""
+"""A benchmark's tables: rows of figures, with runs side by side and each compared with the first.
+
+Names are the field's, so that tables of several tools can be compared.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 
+from attrs import frozen
 from rich.console import Console
 from rich.text import Text
 
+from .figures import Acceptance, Figures
+from .latency import NAMES
 from .results import BenchResults, BenchRun
-from .rows import Row, Section, sections
 from .table import Cell, Table
 
 MAX_WIDTH = 10_000
 """The most columns of a table; rich measures nothing beyond a given width."""
 
-_IN_COLUMN = " {:>8}".format
+Value = Callable[[Figures], float | None]
+Form = Callable[[str], str]
+"""Turns a difference into what stands behind a value."""
+
+
+@frozen
+class Row:
+    """One figure.
+
+    Attributes:
+        name: its name, with the unit.
+        value: computes it for a run; None if the run has none.
+        digits: digits after the decimal point; from 1,000 on at most one.
+        differs: whether a difference to another run is meaningful.
+        in_points: whether it is a percentage, whose differences are in points.
+        by_the_wall: whether other work on the machine changes it.
+    """
+
+    name: str
+    value: Value
+    digits: int = 2
+    differs: bool = True
+    in_points: bool = False
+    more_is_better: bool = True
+    by_the_wall: bool = False
+
+    def text(self, run: BenchRun) -> str:
+        """A run's value as text."""
+        value = self.value(run.figures)
+        if value is None:
+            return "–"
+        digits = min(self.digits, 1) if abs(value) >= 1000 else self.digits
+        return f"{value:,.{digits}f}"
+
+    def cells(
+        self, runs: Iterable[BenchRun], base: BenchRun, form: Form = " {:>8}".format
+    ) -> list[Cell]:
+        """The name and the values; all runs but the base show their difference from it."""
+        return [f"  {self.name}", *(self._cell(run, base, form) for run in runs)]
+
+    def _cell(self, run: BenchRun, base: BenchRun, form: Form) -> Text:
+        text = Text(self.text(run))
+        if run is not base:
+            difference = self._difference(self.value(run.figures), self.value(base.figures))
+            rises = difference.startswith("+") is self.more_is_better
+            is_equal = difference.strip("+-0.%") == ""
+            text.append(form(difference), "dim" if is_equal else "green" if rises else "red")
+        return text
+
+    def _difference(self, value: float | None, before: float | None) -> str:
+        if not self.differs or value is None or before is None:
+            return ""
+        if self.in_points:
+            return f"{value - before:+.1f}"
+        return f"{value / before - 1:+.1%}" if before else ""
+
+
+_count, _by_the_wall = partial(Row, digits=0, differs=False), partial(Row, by_the_wall=True)
+_REQUESTS = (
+    _count("successful requests", lambda f: f.num_successful),
+    _count("failed requests", lambda f: f.num_failed),
+    _by_the_wall("duration (s)", lambda f: f.duration, more_is_better=False),
+    Row("processor time (s)", lambda f: f.cpu_seconds or None, more_is_better=False),
+    Row("output tokens per CPU second", lambda f: f.tokens_per_cpu_second),
+    _count("input tokens", lambda f: f.num_input_tokens),
+    _count("generated tokens", lambda f: f.num_output_tokens),
+    _by_the_wall("request throughput (req/s)", lambda f: f.request_throughput),
+    _by_the_wall("output token throughput (tok/s)", lambda f: f.output_throughput),
+    _by_the_wall("peak output throughput (tok/s)", lambda f: f.peak_output_throughput),
+    _count("peak concurrent requests", lambda f: f.peak_concurrency),
+    _by_the_wall("total token throughput (tok/s)", lambda f: f.total_throughput),
+)
+
+
+def _latency(name: str, what: str) -> Row:
+    return _by_the_wall(
+        f"{what.replace('p99', 'P99')} {name.upper()} (ms)",
+        lambda figures: getattr(getattr(figures, name), what),
+        more_is_better=False,
+    )
+
+
+def _of_drafts(value: Callable[[Acceptance], float]) -> Value:
+    return lambda f: value(f.acceptance) if f.acceptance.num_drafts else None
+
+
+_ACCEPTANCE = (
+    Row("acceptance rate (%)", _of_drafts(lambda a: 100 * a.acceptance_rate), 1, in_points=True),
+    Row("acceptance length", _of_drafts(lambda a: a.acceptance_length)),
+    _count("drafts", lambda f: f.acceptance.num_drafts),
+    _count("draft tokens", lambda f: f.acceptance.num_draft_tokens),
+    _count("accepted tokens", lambda f: f.acceptance.num_accepted_tokens),
+    _count("final tokens", lambda f: f.acceptance.num_final_tokens),
+)
+
+PER_POSITION = "acceptance per position (%)"
+
+
+def _position(place: int) -> Row:
+    def value(figures: Figures) -> float | None:
+        rates = figures.acceptance.acceptance_rate_per_pos
+        return 100 * rates[place] if place < len(rates) else None
+
+    return Row(f"position {place}", value, 1, in_points=True)
+
+
+def sections(num_spec_tokens: int, *, cpu_time: bool = False) -> dict[str, list[Row]]:
+    """All rows below their titles, for drafts of at most this many tokens.
+
+    With `cpu_time` rows that depend on wall-clock time are left out.
+    """
+    shown = {"requests and tokens": [*_REQUESTS]}
+    for name, title in NAMES.items():
+        shown[title] = [_latency(name, what) for what in ("mean", "median", "p99")]
+    if num_spec_tokens:
+        shown["speculative decoding"] = [*_ACCEPTANCE]
+        shown[PER_POSITION] = [*map(_position, range(num_spec_tokens))]
+    if cpu_time:
+        shown = {t: [row for row in rows if not row.by_the_wall] for t, rows in shown.items()}
+    return {title: rows for title, rows in shown.items() if rows}
+
+
+def titled_rows(
+    runs: Sequence[BenchRun], base: BenchRun, num_spec_tokens: int, *, cpu_time: bool
+) -> list[Sequence[Cell]]:
+    """Sections of rows below their titles."""
+    rows: list[Sequence[Cell]] = []
+    for title, members in sections(num_spec_tokens, cpu_time=cpu_time).items():
+        rows.append([Text(title, style="bold"), *("" for _ in runs)])
+        rows += [row.cells(runs, base) for row in members]
+    return rows
 
 
 def print_results(console: Console, results: BenchResults, *, cpu_time: bool = False) -> None:
@@ -23,15 +159,15 @@ def print_results(console: Console, results: BenchResults, *, cpu_time: bool = F
     """
 
     def figures(runs: Sequence[BenchRun]) -> Table:
-        shown = sections(longest(group), cpu_time=cpu_time)
-        return Table(head=["", *_heads(runs)], rows=titled_rows(shown, runs, group[0]))
+        rows = titled_rows(runs, group[0], longest(group), cpu_time=cpu_time)
+        return Table(head=["", *_heads(runs)], rows=rows)
 
     for group in comparable(results.runs):
         console.print(Text(f"\n{table_name(group[0])}", style="bold"))
         tables = [*_fitting(console, figures, group)]
         drafting = [run for run in group if run.figures.acceptance.num_drafts]
         if drafting and len(group[0].figures.acceptance_by_category) > 1:
-            tables += _fitting(console, category_table, drafting)
+            tables += _fitting(console, _by_category, drafting)
         for one in tables:
             console.print(one.as_rich(), "")
 
@@ -66,47 +202,13 @@ def comparable(runs: Sequence[BenchRun]) -> Iterator[Sequence[BenchRun]]:
         yield list(members)
 
 
-def category_table(runs: Sequence[BenchRun]) -> Table:
-    """Acceptance lengths by category of prompts."""
+def _by_category(runs: Sequence[BenchRun]) -> Table:
     measured = [run.figures.acceptance_by_category for run in runs]
     rows = [
         [f"  {category}", *(f"{known[category].acceptance_length:.2f}" for known in measured)]
         for category in sorted(measured[0])
     ]
     return Table(head=["acceptance length by category", *_heads(runs)], rows=rows)
-
-
-def titled_rows(
-    shown: Iterable[Section], runs: Sequence[BenchRun], base: BenchRun
-) -> list[Sequence[Cell]]:
-    """Sections of rows below their titles."""
-    rows: list[Sequence[Cell]] = []
-    for title, members in shown:
-        rows.append([Text(title, style="bold"), *("" for _ in runs)])
-        rows += compared(members, runs, base, _IN_COLUMN)
-    return rows
-
-
-def _in_brackets(difference: str) -> str:
-    return f" ({difference})" if difference else ""
-
-
-def compared(
-    rows: Iterable[Row],
-    runs: Sequence[BenchRun],
-    base: BenchRun,
-    form: Callable[[str], str] = _in_brackets,
-) -> list[Sequence[Cell]]:
-    """Rows of figures; all runs but the base show their difference from it, in this form."""
-    return [[f"  {row.name}", *(_cell(row, run, base, form) for run in runs)] for row in rows]
-
-
-def _cell(row: Row, run: BenchRun, base: BenchRun, form: Callable[[str], str]) -> Text:
-    text = Text(row.text(run.figures))
-    if run is not base:
-        difference = row.difference(run.figures, base.figures)
-        text.append(form(difference), row.style(difference))
-    return text
 
 
 def table_name(run: BenchRun) -> str:

@@ -4,10 +4,12 @@ from typing import Any
 
 import click
 
-from ..bench.options import DRAFTER, FILE, FILES, INTEGERS, MODELS, NUMBERS, POLICY_NAMES, REQUESTS
-from ..options import option, run
+from ..bench.command import FILE, FILES, INTEGERS, MODELS, NUMBERS, POLICY_NAMES, REQUESTS
+from ..options import SETTINGS, option, run
 
-_CHOICES = (
+_TUNE = (
+    SETTINGS["drafter.name"],
+    *MODELS,
     option(
         "--policy", POLICY_NAMES, "The choices.  [default: probabilistic,block]", name="policies"
     ),
@@ -28,8 +30,7 @@ _CHOICES = (
     option("--temperature", float, "0 is greedy.", 1.0),
     option("--backend", str, "What verifies.", "reference"),
     option("--steps", click.IntRange(10), "Measured per concurrency.", 200),
-)
-_OUTPUT = (
+    *REQUESTS,
     option("--cpu-time", None, "Count processor time: for a CPU that has other work."),
     option(
         "--check",
@@ -41,7 +42,7 @@ _OUTPUT = (
 )
 
 
-@click.command(params=[DRAFTER, *MODELS, *_CHOICES, *REQUESTS, *_OUTPUT])
+@click.command(params=[*_TUNE])
 def tune(**options: Any) -> None:
     """Choose K and policy: measure one run, predict tokens per second, recommend."""
     run(".tuning.main:run", options)

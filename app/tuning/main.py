@@ -7,10 +7,8 @@ from attrs import evolve
 
 from ...core import ConfigError
 from ...core.checks import check_integer
-from ..bench.files import make_room, write_outputs
-from ..bench.main import check_cpu_time, make_bench
-from ..bench.picture import check_drawable
-from ..bench.progress import progress_bars
+from ..bench.files import check_outputs, write_outputs
+from ..bench.main import check_cpu_time, make_bench, progress_bars
 from ..console import new_console
 from ..engine.parts import MAX_SLOTS
 from ..policies import make_policy
@@ -24,8 +22,7 @@ USUAL_POLICIES = ("probabilistic", "block")
 
 def run(options: Options) -> None:
     """Measure, predict, print, and write the requested files."""
-    make_room(options["json_file"], options["markdown_file"])
-    check_drawable("--curve", options["curve"])
+    check_outputs(options, "--curve", options["curve"])
     tuner = make_tuner(options)
     with progress_bars() as begin:
         results = tuner.run(begin, check=options["check"])

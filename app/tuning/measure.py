@@ -17,8 +17,7 @@ import torch
 from attrs import define, evolve, field, frozen
 
 from ...core.policies.parameters import derived
-from ..bench.progress import OnEnded
-from ..bench.requests import TimedRequest
+from ..bench.requests import OnEnded, TimedRequest
 from ..decode import DecodeStep
 from ..engine.engine import Engine
 from ..engine.runner import EagerRunner, Runner

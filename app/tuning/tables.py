@@ -4,35 +4,36 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from ..bench.files import BASELINE, Line, Picture
 from ..bench.latency import MILLISECONDS
-from ..bench.picture import Line, Picture
 from ..bench.sweep import PLAIN
 from ..bench.table import Cell, Table
-from .costs import PARTS
+from .costs import PARTS, CostRow
 from .goodput import recommend
 from .results import Check, TuneResults
 
 
 def print_results(console: Console, results: TuneResults) -> None:
     """Print the measurements, the predictions and the recommendation."""
-    tables = {"drafts accepted through a position (%)": acceptance_table(results)}
-    for policy in results.policies:
-        tables[f"milliseconds of a step under {policy}"] = cost_table(results, policy)
+    tables = {"drafts accepted through a position (%)": _acceptance(results)}
+    for policy, measured in results.policies.items():
+        tables[f"milliseconds of a step under {policy}"] = _costs(measured.costs)
     for concurrency in results.concurrencies:
-        title = f"predicted {unit(results)}, {concurrency} at a time"
-        tables[title] = prediction_table(results, concurrency)
+        title = f"predicted {_unit(results)}, {concurrency} at a time"
+        tables[title] = _predictions(results, concurrency)
     if results.checks:
-        tables[check_title(results)] = check_table(results)
+        tables[_check_title(results)] = _checks(results)
     for title, table in tables.items():
         console.print(Text(title, style="bold"), soft_wrap=True)
         console.print(table.as_rich(), "")
     if results.checks:
-        console.print(f"prediction error: {error_summary(results.checks)}")
+        console.print(f"prediction error: {_errors(results.checks)}")
     for concurrency in results.concurrencies:
-        console.print(Text(recommendation(results, concurrency), style="bold"), soft_wrap=True)
+        console.print(Text(_recommendation(results, concurrency), style="bold"), soft_wrap=True)
 
 
 def as_markdown(results: TuneResults) -> str:
@@ -43,14 +44,14 @@ def as_markdown(results: TuneResults) -> str:
         f"{results.backend}, temperature {results.temperature:g}, {load.output_len} tokens per "
         f"request{', seconds of processor time' if results.cpu_time else ''}.\n"
     )
-    parts = [about, *(f"- {recommendation(results, one)}" for one in results.concurrencies)]
+    parts = [about, *(f"- {_recommendation(results, one)}" for one in results.concurrencies)]
     if results.checks:
-        parts += [f"\n{check_title(results)}:\n", check_table(results).as_markdown()]
-        parts.append(f"Prediction error: {error_summary(results.checks)}.")
+        parts += [f"\n{_check_title(results)}:\n", _checks(results).as_markdown()]
+        parts.append(f"Prediction error: {_errors(results.checks)}.")
     return "\n".join(parts) + "\n"
 
 
-def acceptance_table(results: TuneResults) -> Table:
+def _acceptance(results: TuneResults) -> Table:
     """Rates through each position, for drafts as long as the longest measured ones."""
     width = max(len(one.profile.conditional) for one in results.policies.values())
     rows = [
@@ -60,25 +61,23 @@ def acceptance_table(results: TuneResults) -> Table:
     return Table(head=["position", *map(str, range(width))], rows=rows)
 
 
-def cost_table(results: TuneResults, policy: str) -> Table:
-    """Milliseconds of a step, part by part."""
-    costs = results.policies[policy].costs
+def _costs(costs: Sequence[CostRow]) -> Table:
+    seconds = np.array(costs)[:, 2:]
     # A part that was never timed separately has no column.
-    places = [place for place in range(len(PARTS)) if any(row[2 + place] for row in costs)]
-    rows = []
-    for num_reqs, length, *seconds in costs:
-        parts = [*(seconds[place] for place in places), sum(seconds)]
-        shown = (f"{MILLISECONDS * part:.2f}" for part in parts)
-        rows.append([f"{num_reqs:g}", f"{length:g}", *shown])
-    return Table(head=["requests", "K", *(PARTS[place] for place in places), "total"], rows=rows)
+    is_shown = seconds.any(axis=0)
+    times = MILLISECONDS * np.column_stack([seconds[:, is_shown], seconds.sum(axis=1)])
+    rows = [
+        [f"{num_reqs:g}", f"{length:g}", *(f"{one:.2f}" for one in of)]
+        for (num_reqs, length, *_), of in zip(costs, times, strict=True)
+    ]
+    return Table(head=["requests", "K", *np.array(PARTS)[is_shown], "total"], rows=rows)
 
 
-def unit(results: TuneResults) -> str:
-    """The unit of speeds."""
+def _unit(results: TuneResults) -> str:
     return "tokens per CPU second" if results.cpu_time else "tok/s"
 
 
-def prediction_table(results: TuneResults, concurrency: int) -> Table:
+def _predictions(results: TuneResults, concurrency: int) -> Table:
     """Tokens per second by K and policy, the best one bold."""
     here = [one for one in results.predictions if one.concurrency == concurrency]
     best = recommend(here, concurrency)
@@ -91,23 +90,17 @@ def prediction_table(results: TuneResults, concurrency: int) -> Table:
     return Table.of("", cells)
 
 
-def recommendation(results: TuneResults, concurrency: int) -> str:
-    """The recommendation in one sentence."""
+def _recommendation(results: TuneResults, concurrency: int) -> str:
     best = recommend(results.predictions, concurrency)
     choice = f"policy {best.policy}, K={best.num_spec_tokens}" if best.num_spec_tokens else PLAIN
-    speed = f"{best.tokens_per_second:,.1f} {unit(results)}"
-    text = f"{concurrency} at a time: take {choice}, {speed}"
-    plain = [
-        one.tokens_per_second
-        for one in results.predictions
-        if one.policy == PLAIN and one.concurrency == concurrency
-    ]
-    if plain and best.num_spec_tokens:
-        text += f", {best.tokens_per_second / plain[0]:.2f} times plain decoding"
+    text = f"{concurrency} at a time: take {choice}, {best.tokens_per_second:,.1f} {_unit(results)}"
+    for one in results.predictions:
+        if best.num_spec_tokens and (one.policy, one.concurrency) == (PLAIN, concurrency):
+            text += f", {best.tokens_per_second / one.tokens_per_second:.2f} times plain decoding"
     return text
 
 
-def check_table(results: TuneResults) -> Table:
+def _checks(results: TuneResults) -> Table:
     """Predictions beside measured runs: a row per policy and K, a column per concurrency."""
     cells: dict[tuple[str, str], Cell] = {}
     for check in results.checks:
@@ -118,12 +111,11 @@ def check_table(results: TuneResults) -> Table:
     return Table.of("checked", cells)
 
 
-def check_title(results: TuneResults) -> str:
-    """What the cells of `check_table` hold."""
-    return f"Predicted/measured {unit(results)} (error), * not measured before"
+def _check_title(results: TuneResults) -> str:
+    return f"Predicted/measured {_unit(results)} (error), * not measured before"
 
 
-def error_summary(checks: Sequence[Check]) -> str:
+def _errors(checks: Sequence[Check]) -> str:
     """Mean and largest absolute error, separately for choices that were not measured before."""
     texts = []
     for name, is_new in (("", False), ("out of sample ", True)):
@@ -136,7 +128,7 @@ def error_summary(checks: Sequence[Check]) -> str:
 def curve(results: TuneResults) -> Picture:
     """One panel per concurrency, one line per policy; plain decoding is a horizontal line."""
     panels = {f"{one} at a time": dict(_lines(results, one)) for one in results.concurrencies}
-    tokens = unit(results).replace("tok/s", "tokens per second")
+    tokens = _unit(results).replace("tok/s", "tokens per second")
     return Picture(x_label="K, tokens per draft", y_label=f"output {tokens}", panels=panels)
 
 
@@ -144,16 +136,15 @@ def _lines(results: TuneResults, concurrency: int) -> Iterator[tuple[str, Line]]
     measured = {check.prediction: check.measured for check in results.checks}
     by_length = sorted(results.predictions, key=lambda one: one.num_spec_tokens)
     here = [one for one in by_length if one.concurrency == concurrency]
+    looks: dict[str, Any] = {PLAIN: BASELINE}
+    looks |= {name: {"color": f"C{place}"} for place, name in enumerate(results.policies)}
     for name in dict.fromkeys(one.policy for one in here):
         mine = [one for one in here if one.policy == name]
         points = [(one.num_spec_tokens, one.tokens_per_second) for one in mine]
-        look: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}
-        if name in results.policies:
-            look = {"color": f"C{[*results.policies].index(name)}"}
-        else:
+        if name == PLAIN:
             points.append((by_length[-1].num_spec_tokens, points[0][1]))
-        yield name, (points, look)
+        yield name, (points, looks[name])
         checked = [(one.num_spec_tokens, measured[one]) for one in mine if one in measured]
         if checked:
-            cross = {"color": look["color"], "marker": "x", "linestyle": ""}
+            cross = {"color": looks[name]["color"], "marker": "x", "linestyle": ""}
             yield f"{name}, measured", (checked, cross)

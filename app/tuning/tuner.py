@@ -6,8 +6,8 @@ from itertools import cycle, islice
 
 from attrs import evolve, frozen
 
-from ..bench.kernels.machine import describe
-from ..bench.progress import Begin
+from ..bench.files import describe
+from ..bench.requests import Begin
 from ..bench.run import Bench
 from ..bench.sweep import PLAIN, Setting
 from ..engine.engine import Engine

@@ -11,8 +11,8 @@ import torch
 from attrs import asdict, evolve
 from click.testing import CliRunner, Result
 
+from acceptor.app.bench.command import kernels
 from acceptor.app.bench.files import make_room, read_record
-from acceptor.app.bench.kernels.command import kernels
 from acceptor.app.bench.kernels.inputs import MIXED, Logits, draw_drafts, make_step
 from acceptor.app.bench.kernels.measure import KernelBench
 from acceptor.app.bench.kernels.table import NOT_AVAILABLE, markdown

@@ -6,16 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from acceptor.app.bench.prompts import (
+from acceptor.app.bench.public_pairs import PAIRS
+from acceptor.app.bench.requests import (
     Prompt,
+    Reader,
     choose,
+    make_arrivals,
     of_categories,
+    poisson_times,
     read_questions,
     spread_lengths,
     synthetic_prompts,
 )
-from acceptor.app.bench.public_pairs import PAIRS
-from acceptor.app.bench.requests import Reader, make_arrivals, poisson_times
 from acceptor.app.bench.results import read_results
 from acceptor.app.bench.sweep import Load
 from acceptor.app.bundled import bundled_head, bundled_pair

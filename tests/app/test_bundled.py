@@ -13,7 +13,7 @@ from attrs import asdict
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from acceptor.app import bundled
-from acceptor.app.bench.prompts import BUILT_IN, read_questions
+from acceptor.app.bench.requests import BUILT_IN, read_questions
 from acceptor.app.bundled import bundled_head, bundled_pair
 from acceptor.app.config import Config, DecodingConfig, DrafterConfig
 from acceptor.app.wiring import wire

@@ -16,7 +16,7 @@ from vllm.v1.worker.gpu.spec_decode import rejection_sampler
 
 from acceptor.app.audit import peers
 from acceptor.app.audit.run import audit
-from acceptor.app.bench.kernels.stopwatch import Stopwatch
+from acceptor.app.bench.kernels.measure import Stopwatch
 from acceptor.app.vllm_plugin.registration import PluginSettings
 from acceptor.app.vllm_plugin.rejection_sampler import AcceptorSampler
 from acceptor.core.errors import ConfigError, UnavailableError

@@ -1,6 +1,6 @@
 """`python -m acceptor.app.bench.kernels`."""
 
-from .command import kernels
+from ..command import kernels
 
 if __name__ == "__main__":
     kernels()

@@ -16,11 +16,8 @@ from ....core import InvalidInputError, Recipe
 from ....core.checks import check_choice, known_device
 from ...console import new_console
 from ...engine.out_of_memory import typed_out_of_memory
-from ..files import make_room, read_record, write_outputs
-from ..picture import check_drawable
-from .machine import describe
-from .measure import KernelBench
-from .stopwatch import Stopwatch
+from ..files import check_outputs, describe, read_record, write_outputs
+from .measure import KernelBench, Stopwatch
 from .table import NOT_AVAILABLE, about, markdown, number, picture, problems, tables
 from .workload import HEADLINE, INPUTS, WORST, Line, Run, Workload
 
@@ -33,8 +30,7 @@ Options = Mapping[str, Any]
 
 def run(options: Options) -> None:
     """Measure, or read an earlier run; print it, and write the requested files."""
-    make_room(options["json_file"], options["markdown_file"])
-    check_drawable("--plot", options["plot"])
+    check_outputs(options, "--plot", options["plot"])
     earlier: Path | None = options["read"]
     measured = measure(options) if earlier is None else read_record(earlier, Run, "bench kernels")
     console = new_console()

@@ -1,23 +1,105 @@
-"""Runs workloads on backends and times them.
+"""Runs workloads on backends and times calls one by one, each with a cold cache.
 
-A backend that lacks a policy or a recipe, or fails on it, loses only its own cell.
+Calls are replays of CUDA graphs, and eager ones to their result. The floor for every backend is the
+time in which a plain kernel reads the same bytes once. A backend that lacks a policy or a recipe,
+or fails on it, loses only its own cell.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
-from itertools import groupby
+from itertools import cycle, groupby, islice
+from statistics import median
+from time import perf_counter
+from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import define, field, frozen
 from torch import Tensor
 
 from ....adapters.error_text import one_line
 from ....backends import load_sampler
 from ....core import Sampler, UnavailableError, VerifyOutput
+from ...engine.capture import CudaRecorder
 from .inputs import Logits, Step, make_step
-from .stopwatch import Call, Stopwatch
 from .workload import Cell, Line, Workload
+
+Call = Callable[[], Any]
+
+FLUSHED_BYTES = 256 * 2**20
+"""Several times the size of level-2 caches of today's devices."""
+FLOOR_COUNT = 30
+
+
+@define(eq=False)
+class Stopwatch:
+    """Times calls on one device in microseconds, each with a cold cache. The calls take turns.
+
+    Attributes:
+        device: the device; a CPU has no graphs, and its caches are not flushed.
+    """
+
+    device: torch.device
+    _flushed: Tensor = field(init=False)
+    _floors: dict[int, float] = field(factory=dict, init=False)
+
+    @_flushed.default
+    def _make_flushed(self) -> Tensor:
+        size = FLUSHED_BYTES if self.device.type == "cuda" else 1
+        return torch.empty(size, dtype=torch.uint8, device=self.device)
+
+    def replays(self, calls: Sequence[Call], count: int) -> list[float]:
+        """Times between two events around each replay of a call's CUDA graph."""
+        record = CudaRecorder()
+        graphs = [record(call) for call in calls]
+        pairs = [(_event(), _event()) for _ in range(count)]
+        for replay, (start, end) in zip(cycle(graphs), pairs, strict=False):
+            self._flushed.zero_()
+            start.record()
+            replay()
+            end.record()
+        self.wait()
+        return [1000 * start.elapsed_time(end) for start, end in pairs]
+
+    def eager(self, calls: Sequence[Call], count: int) -> list[float]:
+        """Times from each call to its synchronised result, by the host's clock."""
+        times = []
+        for call in calls:
+            call()
+        for call in islice(cycle(calls), count):
+            self._flushed.zero_()
+            self.wait()
+            start = perf_counter()
+            call()
+            self.wait()
+            times.append(1e6 * (perf_counter() - start))
+        return times
+
+    def wait(self) -> None:
+        """Wait until the device has finished."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def floor(self, num_bytes: int) -> float | None:
+        """The median time to read these bytes at the fastest shape; None without CUDA or Triton.
+
+        Each number of bytes is measured once.
+        """
+        if self.device.type != "cuda":
+            return None
+        try:
+            from .read_once import SHAPES, read_once  # noqa: PLC0415, Triton may be missing
+        except ImportError:
+            return None
+        if num_bytes not in self._floors:
+            words = torch.zeros(num_bytes // 4, dtype=torch.int32, device=self.device)
+            times = (self.replays([read_once(words, shape)], FLOOR_COUNT) for shape in SHAPES)
+            self._floors[num_bytes] = min(map(median, times))
+        return self._floors[num_bytes]
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)
+
 
 NEVER_CAPTURED = ("reference",)
 """Backends that wait for the device, which a CUDA graph cannot hold."""
@@ -82,10 +164,10 @@ class KernelBench:
             return Cell(backend=name, problem=kind + one_line(error))
 
     def _measure(self, name: str, steps: Sequence[Step], expected: Tensor) -> Cell:
-        sampler, stopwatch, start = self._sampler(name), self.stopwatch, time.perf_counter()
+        sampler, stopwatch, start = self._sampler(name), self.stopwatch, perf_counter()
         outputs = [sampler.verify(*steps[0])]
         stopwatch.wait()
-        first_call_seconds = time.perf_counter() - start
+        first_call_seconds = perf_counter() - start
         outputs += [sampler.verify(*step) for step in steps[1:]]
         accepted = sum(float(output.num_accepted.float().mean()) for output in outputs)
         first = outputs[0].token_ids[: len(expected)]

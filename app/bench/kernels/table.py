@@ -4,12 +4,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import Any
 
 from attrs import evolve
 
-from ..picture import Line as Curve
-from ..picture import Picture
+from ..files import BASELINE, Picture
+from ..files import Line as Curve
 from ..table import Table
 from .workload import Cell, Line, Run
 
@@ -151,9 +150,8 @@ def picture(run: Run) -> Picture:
         curves = panels[label(line, measured)]
         times = ((cell.backend, cell.time) for cell in line.cells)
         for place, (name, time) in enumerate((("floor", line.floor), *times)):
-            look: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}
-            if place:
-                look = {"color": f"C{place - 1}", "marker": "o", "markersize": 4}
+            dots = {"color": f"C{place - 1}", "marker": "o", "markersize": 4}
+            look = dots if place else BASELINE
             if time is not None:
                 points, _ = curves.get(name, ((), {}))
                 curves[name] = [*points, (line.workload.num_reqs, time)], look

@@ -65,21 +65,21 @@ class Workload:
     @property
     def label(self) -> str:
         """The policy and the parameters, in the tables' form."""
-        recipe, words = self.recipe, [self.policy]
-        if not recipe.is_greedy:
-            words += [f"temperature {recipe.temperature:g}"]
-            words += [f"min-p {recipe.min_p:g}"] * (recipe.min_p > 0)
-            words += [f"top-k {recipe.top_k}"] * (recipe.top_k > 0)
-            words += [f"top-p {recipe.top_p:g}"] * (recipe.top_p < 1)
-        else:
-            words = [*words, "greedy"] if self.policy != "probabilistic" else ["greedy"]
-        if self.repetition_penalty != 1:
-            words.append(f"repetition penalty {self.repetition_penalty:g}")
-        words += [f"{self.num_biases} logit biases"] * (self.num_biases > 0)
-        words += [] if self.logprobs is None else [f"{self.logprobs} logprobs"]
-        kept, cut = f"{self.allowed:.0%} allowed", f"{1 - self.allowed:.0%} at -inf"
-        words += [cut if self.is_applied else kept] * (self.allowed < 1)
-        return ", ".join(words)
+        recipe, is_cut = self.recipe, self.allowed < 1 and self.is_applied
+        words = {
+            self.policy: not recipe.is_greedy or self.policy != "probabilistic",
+            "greedy": recipe.is_greedy,
+            f"temperature {recipe.temperature:g}": not recipe.is_greedy,
+            f"min-p {recipe.min_p:g}": recipe.min_p > 0 and not recipe.is_greedy,
+            f"top-k {recipe.top_k}": recipe.top_k > 0 and not recipe.is_greedy,
+            f"top-p {recipe.top_p:g}": recipe.top_p < 1 and not recipe.is_greedy,
+            f"repetition penalty {self.repetition_penalty:g}": self.repetition_penalty != 1,
+            f"{self.num_biases} logit biases": self.num_biases > 0,
+            f"{self.logprobs} logprobs": self.logprobs is not None,
+            f"{self.allowed:.0%} allowed": self.is_masked,
+            f"{1 - self.allowed:.0%} at -inf": is_cut,
+        }
+        return ", ".join(word for word, is_shown in words.items() if is_shown)
 
     def make_policy(self) -> Policy:
         """The policy with its default settings."""

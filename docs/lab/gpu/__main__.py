@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from acceptor.app.bench.kernels.machine import describe
+from acceptor.app.bench.files import describe
 from lab.gpu.record import keep, without_paths
 
 DATA = Path(__file__).parents[2] / "data"

@@ -24,11 +24,9 @@ import torch
 from attrs import evolve, field, frozen
 
 from acceptor.adapters.loader import random_any_model
-from acceptor.app.bench.command import bench
-from acceptor.app.bench.files import read_record, write_record
-from acceptor.app.bench.kernels.machine import describe
+from acceptor.app.bench.command import FILE, bench
+from acceptor.app.bench.files import describe, read_record, write_record
 from acceptor.app.bench.main import make_benches
-from acceptor.app.bench.options import FILE
 from acceptor.app.bench.public_pairs import PAIRS
 from acceptor.app.bench.results import BenchResults, joined
 from acceptor.app.bench.sweep import PLAIN

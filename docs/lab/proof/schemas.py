@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import evolve
 
-from acceptor.app.bench.prompts import BUILT_IN, read_questions
+from acceptor.app.bench.requests import BUILT_IN, read_questions
 from acceptor.app.config import Config, DecodingConfig
 from acceptor.app.decoder import Decoder
 from acceptor.app.drafter import NoDrafter

@@ -20,7 +20,7 @@ from transformers import (
 )
 from transformers.generation.utils import _speculative_sampling
 
-from acceptor.app.bench.kernels.machine import describe
+from acceptor.app.bench.files import describe
 from acceptor.app.bench.table import Table
 from acceptor.backends import load_sampler
 from acceptor.core import Probabilistic, SamplingParams, SamplingTensors, VerifyBatch

@@ -22,9 +22,8 @@ import click
 import torch
 from attrs import field, frozen
 
-from acceptor.app.bench.kernels.machine import describe
-from acceptor.app.bench.kernels.measure import KernelBench
-from acceptor.app.bench.kernels.stopwatch import Stopwatch
+from acceptor.app.bench.files import describe
+from acceptor.app.bench.kernels.measure import KernelBench, Stopwatch
 from acceptor.app.bench.kernels.workload import Workload
 from acceptor.app.bench.pair import Pair, random_pair
 from acceptor.app.bench.run import Bench

@@ -25,9 +25,9 @@ import kit.vllm_process  # noqa: F401, vLLM can be imported from here on
 
 from vllm.sampling_params import SamplingParams
 
+from acceptor.app.bench.files import describe
 from acceptor.app.bench.kernels.inputs import Logits, make_step
-from acceptor.app.bench.kernels.machine import describe
-from acceptor.app.bench.kernels.stopwatch import Call, Stopwatch
+from acceptor.app.bench.kernels.measure import Call, Stopwatch
 from acceptor.app.bench.kernels.workload import Workload
 from acceptor.app.bench.table import Table
 from acceptor.app.vllm_plugin.registration import PluginSettings
