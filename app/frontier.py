@@ -79,7 +79,7 @@ class Frontier:
     def of(cls, known: Known, draft_limits: Sequence[int], params: SamplingTensors) -> "Frontier":
         """The frontier of requests; draft_limits: how many draft tokens are useful to each."""
         return cls(
-            rows=rows_of(known, draft_limits, [()] * len(known)).to(params.device),
+            rows=rows_of(known, draft_limits).to(params.device),
             num_spec_tokens=max(draft_limits),
             params=params,
             max_length=max(map(len, known.values())),
@@ -105,20 +105,15 @@ class Frontier:
 
 
 def rows_of(
-    known: Known,
-    draft_limits: Sequence[int],
-    gained: Sequence[Sequence[int]],
-    num_rows: int = 0,
-    idle_slot_id: int = 0,
+    known: Known, draft_limits: Sequence[int], num_rows: int = 0, idle_slot_id: int = 0
 ) -> Tensor:
     """`Frontier.rows` on the host, of at least num_rows requests.
 
-    `gained` are more tokens that the requests will have. An unused row decodes a request of one
-    token in a spare slot.
+    An unused row decodes a request of one token in a spare slot.
     """
-    rows = []
-    for (slot_id, token_ids), limit, more in zip(known.items(), draft_limits, gained, strict=True):
-        last = (*token_ids[-2:], *more)[-2:]
-        rows.append([last[0], last[-1], len(token_ids) + len(more), limit, slot_id, 1])
+    rows = [
+        [token_ids[-2:][0], token_ids[-1], len(token_ids), limit, slot_id, 1]
+        for (slot_id, token_ids), limit in zip(known.items(), draft_limits, strict=True)
+    ]
     rows += [[0, 0, 1, 0, idle_slot_id, 0]] * (num_rows - len(known))
     return torch.tensor(rows).t().contiguous()

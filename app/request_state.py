@@ -149,15 +149,6 @@ class RequestState:
         limit = max(0, min(self.max_len - 1, draft_context) - length)
         return min(limit, num_spec_tokens if wanted is None else min(wanted, num_spec_tokens))
 
-    def surely_goes_on(self, verdict: Verdict) -> bool:
-        """Whether no id ends it among these tokens; a stop string still might."""
-        return (
-            self.goes_on_after(len(verdict.token_ids))
-            and verdict.status is Status.OK
-            and not self.request.stop
-            and self.end_token_ids.isdisjoint(verdict.token_ids)
-        )
-
     def goes_on_after(self, num_more: int) -> bool:
         """Whether it is still shorter than its limit with this many more tokens."""
         return self.finish_reason is None and len(self.token_ids) + num_more < self.max_len

@@ -22,7 +22,7 @@ from ..verdicts import Verdict
 from .capture import CudaRecorder, Record
 from .captured_step import Answer, CapturedStep, copy_params, kind_of
 from .out_of_memory import is_out_of_memory
-from .runner import EagerRunner, Gained, Runner
+from .runner import EagerRunner, Runner
 
 MAX_GRAPHS = 128
 """Each keeps some megabytes; the oldest is dropped when more kinds of batches come."""
@@ -57,29 +57,31 @@ class GraphRunner:
     def run(self, running: Running, draft_limits: Sequence[int]) -> list[Verdict]:
         """See `Runner.run`."""
         if not self._begun:
-            self._launch(running, draft_limits, [()] * len(draft_limits))
+            self._launch(running, draft_limits)
         return self._begun.popleft()()[: len(running.states)]
 
-    def begin(self, running: Running, draft_limits: Sequence[int], gained: Gained) -> bool:
+    def begin(self, running: Running, draft_limits: Sequence[int]) -> bool:
         """See `Runner.begin`."""
         if running.is_masked or not self.step.drafter.on_device:
             return False
-        return self._launch(running, draft_limits, gained)
+        if not self._begun:
+            self._launch(running, draft_limits)
+        captured = self._captured_for(running, max(draft_limits))
+        # It continues from this step, and overwrites all but its answer.
+        if captured is not self._last or not captured.leaves_all_for(draft_limits):
+            return False
+        self._begun.append(captured.launch())
+        return True
 
     def drop(self) -> None:
         """See `Runner.drop`."""
         self._begun.clear()
 
-    def _launch(self, running: Running, draft_limits: Sequence[int], gained: Gained) -> bool:
+    def _launch(self, running: Running, draft_limits: Sequence[int]) -> None:
         captured = self._captured_for(running, max(draft_limits))
-        if gained is not None:
-            self._load(captured, running, draft_limits, gained)
-        # Otherwise it continues from the last step, and overwrites all but that one's answer.
-        elif captured is not self._last or not captured.leaves_all_for(draft_limits):
-            return False
+        self._load(captured, running, draft_limits)
         self._begun.append(captured.launch())
         self._last = captured
-        return True
 
     def _params_of(self, running: Running) -> tuple[SamplingTensors, Hashable]:
         """Parameters for all rows of the graph, and their kind."""
@@ -107,7 +109,7 @@ class GraphRunner:
     def _capture(self, running: Running, num_spec_tokens: int, bound: int | None) -> CapturedStep:
         params, _ = self._params_of(running)
         device, num_rows = running.device, params.num_reqs
-        idle = rows_of({}, (), (), num_rows, self.step.num_slots)
+        idle = rows_of({}, (), num_rows, self.step.num_slots)
         frontier = Frontier(
             rows=idle.to(device),
             num_spec_tokens=num_spec_tokens,
@@ -159,20 +161,14 @@ class GraphRunner:
             replays[-1]()
         return replays
 
-    def _load(
-        self,
-        captured: CapturedStep,
-        running: Running,
-        draft_limits: Sequence[int],
-        gained: Sequence[Sequence[int]],
-    ) -> None:
+    def _load(self, captured: CapturedStep, running: Running, draft_limits: Sequence[int]) -> None:
         frontier, idle_slot_id = captured.frontier, self.step.num_slots
         if captured.loaded() is not running:
             copy_params(frontier.params, self._params_of(running)[0])
             captured.loaded = ref(running)
         captured.draft_limits = list(draft_limits)
         num_rows = frontier.params.num_reqs
-        rows = rows_of(running.known, draft_limits, gained, num_rows, idle_slot_id)
+        rows = rows_of(running.known, draft_limits, num_rows, idle_slot_id)
         # This does not wait for the device.
         frontier.rows.copy_(rows, non_blocking=True)
         if len(captured.drafts) and not self.step.drafter.on_device:

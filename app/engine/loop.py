@@ -116,7 +116,7 @@ class Loop:
         """Run one step for every request whose prompt is entered.
 
         If the batch stays the same, the device begins the next step before the host has read this
-        one, or at least before it acts on it. A request that arrives then joins one step later.
+        one. A request that arrives then joins one step later.
         """
         began = self.clock()
         try:
@@ -156,12 +156,11 @@ class Loop:
 
     def _step(self, running: Running) -> None:
         draft_limits = self._draft_limits([0] * len(running.states))
-        is_ahead = self._begin_ahead(running, draft_limits)
+        repeats = self._will_repeat(running, draft_limits)
+        is_ahead = repeats and self.runner.begin(running, draft_limits)
         verdicts = self.runner.run(running, draft_limits)
-        now = perf_counter()
-        self.has_begun = is_ahead or self._begin_next(running, verdicts)
-        is_useful = self._act_on(verdicts, now)
-        if is_ahead and not is_useful:
+        self.has_begun = is_ahead
+        if not self._act_on(verdicts, perf_counter()) and is_ahead:
             self._drop()
 
     def _act_on(self, verdicts: Sequence[Verdict], now: float) -> bool:
@@ -174,36 +173,22 @@ class Loop:
                 is_useful &= verdict.status is Status.OK
         return is_useful and any(state.finish_reason is None for state in self._running.states)
 
-    def _begin_ahead(self, running: Running, draft_limits: list[int]) -> bool:
-        """Begin this step, unless it has begun, and the one after it.
+    def _will_repeat(self, running: Running, draft_limits: list[int]) -> bool:
+        """Whether the next step has the same batch and limits, as far as can be known now.
 
-        Both steps must be of the same requests. A request may still end with a token that this step
-        emits; its tokens of the next step are then dropped.
+        A request may still end with a token that this step emits; its tokens of the next step are
+        then dropped.
         """
+        joined = len(self._admitted()) > len(running.states)
+        if running.token_counts is not None or joined or self.arrivals or self.cancelled_ids:
+            return False
         most = [limit + 1 for limit in draft_limits]
         go_on = all(map(RequestState.goes_on_after, running.states, most))
-        is_same = go_on and self._draft_limits(most) == draft_limits
-        if running.token_counts is not None or not is_same or self._batch_will_change():
-            return False
-        begin = self.runner.begin
-        has_begun = self.has_begun or begin(running, draft_limits, [()] * len(draft_limits))
-        return has_begun and begin(running, draft_limits, None)
+        return go_on and self._draft_limits(most) == draft_limits
 
     def _drop(self) -> None:
         self.runner.drop()
         self.has_begun = False
-
-    def _begin_next(self, running: Running, verdicts: Sequence[Verdict]) -> bool:
-        go_on = map(RequestState.surely_goes_on, running.states, verdicts)
-        if self._batch_will_change() or not all(go_on):
-            return False
-        gained = [verdict.token_ids for verdict in verdicts]
-        draft_limits = self._draft_limits([len(token_ids) for token_ids in gained])
-        return self.runner.begin(running, draft_limits, gained)
-
-    def _batch_will_change(self) -> bool:
-        is_joined = len(self._admitted()) > len(self._running.states)
-        return bool(self.arrivals or self.cancelled_ids or is_joined)
 
     def _draft_limits(self, nums_more: Sequence[int]) -> list[int]:
         drafter = self.decode_step.drafter

@@ -13,13 +13,9 @@ from ..frontier import Frontier, Running
 from ..token_masks import fill_masks
 from ..verdicts import Verdict, pack, read_verdicts
 
-Gained = Sequence[Sequence[int]] | None
-"""More tokens that requests will have when a step begins. None if only the device knows them: the
-previous step has begun and has not been read; it must have the same batch and limits."""
-
 
 class Runner(Protocol):
-    """Runs steps, and may begin one before the host has acted on the last, or even read it.
+    """Runs steps, and may begin the next one before the host has read the last.
 
     The default methods begin none.
     """
@@ -40,10 +36,11 @@ class Runner(Protocol):
             One verdict per request, in the order of the batch.
         """
 
-    def begin(self, running: Running, draft_limits: Sequence[int], gained: Gained) -> bool:
-        """Begin a step that a later `run` will finish; False if this runner cannot.
+    def begin(self, running: Running, draft_limits: Sequence[int]) -> bool:
+        """Begin this step, unless it has begun, and the next one with the same batch and limits.
 
-        `run` is called for steps in the order in which they began.
+        Returns:
+            Whether the next one has begun. Each is finished by a `run`.
         """
         return False
 
