@@ -69,7 +69,6 @@ class VerifyBatch:
         device = self.target_logits.device
         check_tensor("draft_token_ids", self.draft_token_ids, (None, None), INTEGERS, device)
         check_tensor("cu_num_logits", self.cu_num_logits, (self.num_reqs + 1,), INTEGERS, device)
-        _check_rest(self, self.target_logits)
         num_ids = None
         if self.draft_logits is not None:
             _check_logits("draft_logits", self.draft_logits, num_dims=3, device=device)
@@ -78,7 +77,7 @@ class VerifyBatch:
             check_integer("draft_logits.shape[2]", num_ids, 1, self.vocab_size)
             if self.slot_ids is None:
                 check_integer("draft_logits.shape[0]", num_slots, self.num_reqs)
-        _check_id_map(self.draft_to_target, num_ids, device)
+        _check_rest(self, self.target_logits, num_ids)
 
     @property
     def num_reqs(self) -> int:
@@ -189,8 +188,7 @@ class SampleBatch:
 
     def __attrs_post_init__(self) -> None:
         _check_logits("logits", self.logits)
-        _check_rest(self, self.logits)
-        _check_id_map(self.draft_to_target, self.logits.shape[1], self.logits.device)
+        _check_rest(self, self.logits, self.logits.shape[1])
         if self.draft_index is not None:
             check_integer("draft_index", self.draft_index, 1)
         is_draft = self.draft_index is not None or self.draft_to_target is not None
@@ -232,12 +230,9 @@ def _check_logits(
         check_integer(f"{name}.stride(-1)", logits.stride(-1), 1, 1)
 
 
-def _check_id_map(id_map: Tensor | None, num_ids: int | None, device: torch.device) -> None:
-    if id_map is not None:
-        check_tensor("draft_to_target", id_map, (num_ids,), (torch.int64,), device)
-
-
-def _check_rest(batch: VerifyBatch | SampleBatch, logits: Tensor) -> None:
+def _check_rest(
+    batch: VerifyBatch | SampleBatch, logits: Tensor, num_draft_ids: int | None
+) -> None:
     """Check the fields that both kinds of batch have beside their logits."""
     num_reqs, device, vocab_size = batch.num_reqs, logits.device, logits.shape[1]
     check_tensor("positions", batch.positions, (num_reqs,), INTEGERS, device)
@@ -247,6 +242,9 @@ def _check_rest(batch: VerifyBatch | SampleBatch, logits: Tensor) -> None:
         name, counted = "token_counts.prompt_mask", batch.token_counts.prompt_mask
         check_tensor(name, counted, (None, vocab_size), (torch.bool,), device)
         check_integer(f"{name}.shape[0]", len(counted), num_reqs if batch.slot_ids is None else 0)
+    if batch.draft_to_target is not None:
+        ids, shape = batch.draft_to_target, (num_draft_ids,)
+        check_tensor("draft_to_target", ids, shape, (torch.int64,), device)
     _check_masks(batch.allowed_tokens, batch.allowed_rows, logits)
 
 

@@ -94,7 +94,7 @@ def check_workspace(workspace: Tensor, size: int, device: torch.device) -> None:
     """
     check_tensor("workspace", workspace, (None,), (torch.uint8,), device)
     check_integer("workspace.shape[0]", workspace.shape[0], size)
-    check_contiguous(workspace=workspace)
+    check_contiguous("workspace", workspace)
     if workspace.data_ptr() % WORKSPACE_ALIGNMENT:
         raise InvalidInputError(
             f"workspace: expected an address that is a multiple of {WORKSPACE_ALIGNMENT}, "
@@ -125,7 +125,7 @@ def _check_output(out: Output, expected: Output, device: torch.device) -> None:
     for path, like in named_tensors(expected):
         tensor = attrgetter(path)(out)
         check_tensor(f"out.{path}", tensor, like.shape, (like.dtype,), device)
-        check_contiguous(**{f"out.{path}": tensor})
+        check_contiguous(f"out.{path}", tensor)
 
 
 def check_params(params: object) -> None:

@@ -119,22 +119,18 @@ def check_tensor(
         raise InvalidInputError(f"{name}: expected device {device}, got {tensor.device}")
 
 
-def check_contiguous(**tensors: Tensor | None) -> None:
-    """Raise `InvalidInputError` unless each tensor is contiguous; None is no tensor."""
-    for name, tensor in tensors.items():
-        if tensor is not None and not tensor.is_contiguous():
-            raise InvalidInputError(
-                f"{name}: expected a contiguous tensor, got strides {list(tensor.stride())}"
-            )
+def check_contiguous(name: str, tensor: Tensor) -> None:
+    """Raise `InvalidInputError` unless the tensor is contiguous."""
+    if not tensor.is_contiguous():
+        raise InvalidInputError(
+            f"{name}: expected a contiguous tensor, got strides {list(tensor.stride())}"
+        )
 
 
 def _has_shape(tensor: Tensor, shape: Sequence[int | None]) -> bool:
     # Runs for a dozen tensors in every step: most shapes are equal, and then no loop runs.
     got = tensor.shape
-    if len(got) != len(shape):
-        return False
-    return got == shape or all(map(_fits, shape, got))
-
-
-def _fits(want: int | None, size: int) -> bool:
-    return want is None or want == size
+    return got == shape or (
+        len(got) == len(shape)
+        and all(want in (None, size) for want, size in zip(shape, got, strict=True))
+    )

@@ -19,7 +19,7 @@ from .tensor_fields import mapped
 
 
 def _contiguous(_: object, attribute: "Attribute[Tensor]", value: Tensor) -> None:
-    check_contiguous(**{attribute.name: value})
+    check_contiguous(attribute.name, value)
 
 
 @frozen(eq=False)
@@ -70,11 +70,7 @@ class RecipeTensors:
 
 @frozen(eq=False)
 class PenaltyTensors:
-    """A batch of penalties: each tensor [num_reqs] float32, neutral for requests without.
-
-    Raises:
-        InvalidInputError: wrong strides.
-    """
+    """A batch of penalties: each tensor [num_reqs] float32, neutral for requests without."""
 
     repetition: Tensor = field(validator=_contiguous)
     presence: Tensor = field(validator=_contiguous)
@@ -83,11 +79,7 @@ class PenaltyTensors:
 
 @frozen(eq=False)
 class BiasTensors:
-    """A batch of logit biases: [num_reqs, max_entries], unused entries have token id -1.
-
-    Raises:
-        InvalidInputError: wrong strides.
-    """
+    """A batch of logit biases: [num_reqs, max_entries], unused entries have token id -1."""
 
     token_ids: Tensor = field(validator=_contiguous)
     values: Tensor = field(validator=_contiguous)
@@ -127,7 +119,7 @@ class SamplingTensors:
     def __attrs_post_init__(self) -> None:
         if self.slot_ids is not None:
             check_tensor("params.slot_ids", self.slot_ids, (None,), INTEGERS, self.device)
-            check_contiguous(slot_ids=self.slot_ids)
+            check_contiguous("slot_ids", self.slot_ids)
 
     @property
     def num_reqs(self) -> int:

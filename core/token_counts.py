@@ -36,7 +36,8 @@ class TokenCounts:
             (torch.int32,),
             self.prompt_mask.device,
         )
-        check_contiguous(prompt_mask=self.prompt_mask, output_counts=self.output_counts)
+        check_contiguous("prompt_mask", self.prompt_mask)
+        check_contiguous("output_counts", self.output_counts)
 
     @classmethod
     def empty(

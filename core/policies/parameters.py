@@ -5,7 +5,6 @@ None is allowed where it is the default. Other libraries' numbers become Python'
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from attrs import Attribute, Factory, field
@@ -15,24 +14,22 @@ from ..checks import check_choice, check_float32, check_integer, check_number, p
 
 def number(default: Any, low: float, high: float = math.inf, *, open_below: bool = False) -> Any:
     """A field for a number in [low, high]; its metadata say "low" and "high"."""
-    check = partial(check_number, low=low, high=high, open_below=open_below)
-    return _parameter(default, check, low=low, high=high)
+    return _parameter(default, check_number, low=low, high=high, open_below=open_below)
 
 
 def float32(default: float, low: float, high: float, *, open_below: bool = False) -> Any:
     """A field for a number in [low, high] that must not become 0 as a float32."""
-    check = partial(check_float32, low=low, high=high, open_below=open_below)
-    return _parameter(default, check, low=low, high=high)
+    return _parameter(default, check_float32, low=low, high=high, open_below=open_below)
 
 
 def integer(default: Any, low: int, high: float = math.inf) -> Any:
     """A field for an integer in [low, high]."""
-    return _parameter(default, partial(check_integer, low=low, high=high), low=low, high=high)
+    return _parameter(default, check_integer, low=low, high=high)
 
 
 def choice(default: str | None, known: tuple[str, ...]) -> Any:
     """A field for one of several names."""
-    return _parameter(default, partial(check_choice, known=known))
+    return _parameter(default, check_choice, known=known)
 
 
 def derived(ask: Callable[[Any], Any]) -> Any:
@@ -40,9 +37,9 @@ def derived(ask: Callable[[Any], Any]) -> Any:
     return field(default=Factory(ask, takes_self=True), init=False)
 
 
-def _parameter(default: Any, check: Callable[[str, object], None], **bounds: float) -> Any:
+def _parameter(default: Any, check: Callable[..., None], **limits: Any) -> Any:
     def validate(_: object, attribute: "Attribute[Any]", value: object) -> None:
         if value is not None or default is not None:
-            check(attribute.name, value)
+            check(attribute.name, value, **limits)
 
-    return field(default=default, converter=plain_number, validator=validate, metadata=bounds)
+    return field(default=default, converter=plain_number, validator=validate, metadata=limits)
