@@ -15,8 +15,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ..core.allowed_tokens import pack_allowed
-from ..core.errors import InvalidInputError, UnavailableError
+from ..core import InvalidInputError, UnavailableError, pack_allowed
 from .error_text import one_line, unfit
 from .tokenizer import Tokenizer
 

@@ -190,9 +190,7 @@ class DraftHead(SlotModel[Cache], Protocol[Cache]):
             features: [num_reqs, num_rows, feature_size], from `read` or from this.
             token_ids: [num_reqs, num_rows] int64, of the target: what follows.
             positions: [num_reqs, num_rows] int64, of the tokens whose features these are.
-            cache: from `new_cache`.
-            slot_ids: [num_reqs] int64.
-            max_position: see `LanguageModel.forward`.
+            cache, slot_ids, max_position: as in `LanguageModel.forward`.
         """
 
     def score(self, features: Tensor) -> Tensor:

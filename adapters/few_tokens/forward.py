@@ -8,8 +8,7 @@ from attrs import evolve, frozen
 from torch import Tensor
 from triton import next_power_of_2
 
-from ...core.errors import UnavailableError
-from ...core.ports import Scores
+from ...core import Scores, UnavailableError
 from ..kv_cache import KVCache
 from ..transformer import Attend as AttendLayer
 from ..transformer import Decoder, Linear, RMSNorm

@@ -13,10 +13,9 @@ from attrs import field, frozen
 from torch import Tensor
 from transformers import Cache
 
+from ...core import Scores, UnavailableError
 from ...core.checks import check_integers
-from ...core.errors import UnavailableError
 from ...core.policies.parameters import derived
-from ...core.ports import Scores
 from ..kv_cache import KVCache, Places, SlotMemory
 
 Shapes = Mapping[int, tuple[tuple[int, int], tuple[int, int]]]

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 from attrs import asdict, frozen
 from torch import Tensor
 
-from ...core.batch import SampleBatch, VerifyBatch
+from ...core import SampleBatch, SampleOutput, VerifyBatch, VerifyOutput
 from ...core.call_memory import WORKSPACE_ALIGNMENT
-from ...core.output import SampleOutput, VerifyOutput
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from .arguments import (
     Adjustments,

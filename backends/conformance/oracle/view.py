@@ -12,10 +12,7 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from ....core.batch import SampleBatch, VerifyBatch
-from ....core.output import Status
-from ....core.sampling_params import Recipe
-from ....core.sampling_tensors import RecipeTensors, SamplingTensors
+from ....core import Recipe, RecipeTensors, SampleBatch, SamplingTensors, Status, VerifyBatch
 from ....core.token_counts import TokenCounts
 from .filters import Flags, Floats
 from .law import Adjustments, Integers, Law, adjust, forbid, is_usable, law_of, one_hot, place
