@@ -8,7 +8,7 @@ import torch
 from attrs import evolve
 from torch import Tensor
 
-from ...core import Block, Level, Policy, Probabilistic, Stream, Strict, Synthetic
+from ...core import Block, Level, Policy, Probabilistic, RelaxedTopN, Stream, Strict, Synthetic
 from ...core.sampling_params import LogprobsMode, SamplingParams
 from .calls import Watched
 from .case import Case
@@ -71,6 +71,7 @@ def corners() -> Iterator[Corner]:
     yield from _masses_of_one()
     yield from _long_searches()
     yield from _ties()
+    yield from _ranks()
     yield "no requests", Check(Case(num_draft_tokens=()))
 
 
@@ -225,3 +226,10 @@ def _ties() -> Iterator[Corner]:
     for draft in ([7, 7], [600, 7]):
         title = f"ties at temperature 0 across blocks, drafts {draft}"
         yield _corner(title, Probabilistic(), GREEDY, row, draft)
+
+
+def _ranks() -> Iterator[Corner]:
+    """Logits that differ where probabilities hardly do."""
+    rows, params = torch.arange(5.0).expand(3, 5) / 100, evolve(SAMPLED, temperature=1e6)
+    for policy, drafts in ((RelaxedTopN(2, 0.5), [3, 2]), (RelaxedTopN(2, 0.0), [4, 3])):
+        yield _corner(f"{policy} at temperature 1e6", policy, params, rows, drafts)

@@ -57,7 +57,14 @@ def _view(rows: RequestRows, params: SamplingTensors, policy: Policy, draws: Dra
     requests = torch.full((len(rows.logits),), rows.request, device=rows.logits.device)
     target = log_probs(rows.logits, params.target, requests)
     samples = draws.target_tokens(target, 0) if policy.uses_target_samples else None
-    return DraftView(rows.draft_token_ids, target, rows.draft_log_probs, samples, rows.allowed)
+    return DraftView(
+        draft_token_ids=rows.draft_token_ids,
+        target_log_probs=target,
+        draft_log_probs=rows.draft_log_probs,
+        target_token_ids=samples,
+        allowed=rows.allowed,
+        target_logits=rows.logits,
+    )
 
 
 def _num_accepted(view: DraftView, policy: Policy, draws: Draws) -> int:

@@ -107,9 +107,10 @@ def load_sum(call, row, WHAT: tl.constexpr):
 
 
 @triton.jit
-def least_log_p(call, row, law):
-    """The log-probability from which on a lossy policy accepts tokens; not for FLy."""
+def bar_of(call, row, law):
+    """(log-probability, logit) that tokens must reach under a lossy policy; not for FLy."""
     least = law.row_max * 0.0 + NEVER
+    ranked = least
     if call.variant.policy == "typical":
         nats = load_sum(call, row, ENTROPY)
         strictness = tl.log(call.leniency.strictness + nats * 0.0)
@@ -119,27 +120,27 @@ def least_log_p(call, row, law):
         second = row.slot + (call.variant.num_rows - call.variant.num_drafts)
         ranked = tl.load(tail_of(call, blocks_of(call, second)) + THRESHOLD)
         share = 1.0 - call.leniency.delta * tl.exp(law.log_total)
-        reach = tl.log(tl.maximum(share, 0.0)) / law.inverse
-        near = tl.minimum(law.row_max + reach, law.row_max)
-        level = tl.maximum(tl.maximum(near, ranked), law.threshold)
-        least = (level - law.row_max) * law.inverse - law.log_total
-    return least
+        least = tl.minimum(tl.log(tl.maximum(share, 0.0)), 0.0) - law.log_total
+    return least, ranked
 
 
 @triton.jit
-def accepts(call, log_p, least):
-    """Whether a lossy policy would accept tokens of these log-probabilities."""
+def accepts(call, logits, law, bar):
+    """Whether a lossy policy would accept tokens of these logits."""
+    least, ranked = bar
+    log_p = log_probs(logits, law)
     if call.variant.policy == "typical":
         accepted = log_p > least
     elif call.variant.policy == "relaxed":
-        accepted = (log_p >= least) & (log_p > NEVER)
+        # Logits rank tokens: they may differ where log-probabilities tie.
+        accepted = (log_p >= least) & (log_p > NEVER) & (logits >= ranked)
     else:
         accepted = log_p < float("inf")
     return accepted
 
 
 @triton.jit
-def leniency_of(call, row, law, test):
+def leniency_of(call, row, law, drafted, test):
     """Whether a row's draft token survives, whether FLy may forgive it, and the total variation.
 
     Under FLy other code decides survival, and the variation is what forgiving causes.
@@ -148,7 +149,7 @@ def leniency_of(call, row, law, test):
     if call.variant.policy == "fly":
         nats = load_sum(call, row, ENTROPY)
         undecided = tl.where(nats >= call.leniency.strictness, 1.0, 0.0)
-    accepted = accepts(call, test.log_p, least_log_p(call, row, law))
+    accepted = accepts(call, drafted.logit, law, bar_of(call, row, law))
     caused = tl.where(accepted, tl.maximum(1.0 - tl.exp(test.log_p), 0.0), 0.0)
     if call.draft.logits is not None:
         if test.dense:

@@ -98,7 +98,7 @@ def _judged(call, request, row, law, drafted, greedy):
     first_number, second_number = numbers
     if call.variant.is_lossy:
         if tested & test.usable:
-            lenient, second_number, first_number = leniency_of(call, row, law, test)
+            lenient, second_number, first_number = leniency_of(call, row, law, drafted, test)
             if POLICY != "fly":
                 accepted = lenient
     if call.masks.words is not None:

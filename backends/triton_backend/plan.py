@@ -124,7 +124,7 @@ def _kernel_policy(policy: Policy, vocab_size: int) -> tuple[str, tuple[int, ...
         case Typical():
             return policy.name, (), Leniency(policy.epsilon, policy.delta, 0, 0)
         case RelaxedTopN():
-            return policy.name, (), Leniency(0.0, policy.delta, policy.top_n, 0)
+            return policy.name, (), Leniency(0.0, policy.delta, policy.num_likely, 0)
         case Fly():
             nats = policy.min_entropy * math.log(vocab_size)
             return policy.name, (), Leniency(nats, 0.0, 0, policy.window)

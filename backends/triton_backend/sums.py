@@ -11,7 +11,7 @@ from .accept import (
     MOVED,
     SURVIVED,
     accepts,
-    least_log_p,
+    bar_of,
     load_sum,
     open_draft,
     sums_of,
@@ -53,10 +53,10 @@ def _sum_part(call, num_parts, tiles_per_part, WHAT: tl.constexpr, TILE: tl.cons
         law, needed = law_of(call, row)
         test = test_draft(call, row, law, drafted, tested)
         survived = law.row_max * 0.0 + 1.0
-        least = survived + NEVER
+        bar = (survived, survived)
         if WHAT != ENTROPY:
             needed = needed & test.dense & test.usable
-            least = least_log_p(call, row, law)
+            bar = bar_of(call, row, law)
             if call.variant.policy == "fly":
                 needed = needed & (load_sum(call, row, ENTROPY) >= call.leniency.strictness)
             # Without masks FLy forgives all drafts of a row.
@@ -70,20 +70,20 @@ def _sum_part(call, num_parts, tiles_per_part, WHAT: tl.constexpr, TILE: tl.cons
                 block = tile * TILE + tl.arange(0, TILE)
                 inside = block < call.scratch.num_blocks
                 largest = tl.load(blocks_of(call, row.slot) + block, mask=inside, other=NEVER)
-                reached = _counts(call, log_probs(largest, law), least, WHAT) & inside
+                reached = _counts(call, largest, law, bar, WHAT) & inside
                 if tl.max(reached.to(tl.int32), 0) > 0:
-                    sums = _block_sums(call, row, block, law, test, (least, survived), WHAT)
+                    sums = _block_sums(call, row, block, law, test, (bar, survived), WHAT)
                     total += tl.sum(in_units(sums), 0)
             tl.atomic_add(sums_of(call, row) + WHAT, total, sem="relaxed")
 
 
 @triton.jit
-def _counts(call, log_p, least, WHAT: tl.constexpr):
+def _counts(call, logits, law, bar, WHAT: tl.constexpr):
     """Which tokens a sum counts."""
     if WHAT == ENTROPY:
-        counts = log_p > NEVER
+        counts = log_probs(logits, law) > NEVER
     else:
-        counts = accepts(call, log_p, least)
+        counts = accepts(call, logits, law, bar)
     return counts
 
 
@@ -104,10 +104,10 @@ def _terms(call, row, logits, ids, law, test, bounds, WHAT: tl.constexpr):
     if WHAT == ENTROPY:
         terms = tl.where(log_p > NEVER, -log_p * tl.exp(log_p), 0.0)
     else:
-        least, survived = bounds
+        bar, survived = bounds
         log_p = log_probs(logits, law)
         terms = tl.exp(log_probs(draft_logits(call, row, ids, test.dense), test.draft_law))
-        counts = accepts(call, log_p, least)
+        counts = accepts(call, logits, law, bar)
         if call.masks.words is not None:
             counts = counts & is_allowed(call, row, ids)
         terms = tl.where(counts, terms, 0.0)

@@ -59,7 +59,8 @@ class Typical(_AmongLikely):
 class RelaxedTopN(_AmongLikely):
     """Accept x iff it is among the n most likely tokens and p(x) >= max p - delta.
 
-    The rule of TensorRT-LLM's relaxed acceptance; tokens tied with the n-th are among them.
+    The rule of TensorRT-LLM's relaxed acceptance. Logits rank tokens, as for top-k: those tied with
+    the n-th are among the n most likely. If delta is 0, only those tied with the first are.
 
     Raises:
         InvalidInputError: top_n is below 1, or delta outside [0, 1].
@@ -70,8 +71,14 @@ class RelaxedTopN(_AmongLikely):
 
     name: ClassVar[str] = "relaxed"
 
+    @property
+    def num_likely(self) -> int:
+        """The rank up to which tokens can survive."""
+        return self.top_n if self.delta > 0 else 1
+
     def _accepted(self, view: DraftView) -> Tensor:
-        log_p = view.target_log_probs[: view.num_draft_tokens]
-        largest = log_p.topk(min(self.top_n, log_p.shape[1]), dim=-1).values
-        near_best = log_p.exp() >= largest[:, :1].exp() - self.delta
-        return near_best & (log_p >= largest[:, -1:]) & (log_p > -torch.inf)
+        rows = slice(view.num_draft_tokens)
+        logits, log_p = view.target_logits[rows], view.target_log_probs[rows]
+        largest = logits.topk(min(self.num_likely, logits.shape[1]), dim=-1).values
+        near_best = log_p.exp() >= log_p.amax(-1, keepdim=True).exp() - self.delta
+        return near_best & (logits >= largest[:, -1:]) & (log_p > -torch.inf)

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import ClassVar, Protocol
 
 import torch
-from attrs import frozen
+from attrs import Factory, frozen
 from torch import Tensor
 
 from ..randomness import Stream
@@ -38,6 +38,9 @@ class DraftView:
             unless the policy's `uses_target_samples`.
         allowed: [K + 1, vocab_size] bool, the tokens that masks allow; None where there are no
             masks. The target's probabilities already follow them.
+        target_logits: [K + 1, vocab_size], what p was made of: logits after bias, penalties and
+            masks. They rank tokens exactly, even where probabilities round alike. By default
+            `target_log_probs`.
     """
 
     draft_token_ids: Tensor
@@ -45,6 +48,7 @@ class DraftView:
     draft_log_probs: Tensor | None
     target_token_ids: Tensor | None
     allowed: Tensor | None = None
+    target_logits: Tensor = Factory(lambda self: self.target_log_probs, takes_self=True)
 
     @property
     def num_draft_tokens(self) -> int:

@@ -176,9 +176,10 @@ def accepted_of_one_draft(row: list[float], draft: int, policy: Policy) -> list[
     return [s.verify(batch, stacked(1), policy).num_accepted.tolist() for s in samplers]
 
 
-def test_logits_whose_probabilities_tie_are_near_best_alike() -> None:
-    accepted = accepted_of_one_draft([1e-30, 0.0, -1e-30], 2, RelaxedTopN(1, 0.5))
-    assert accepted == [[1], [1]]
+def test_logits_rank_tokens_whose_probabilities_tie() -> None:
+    for top_n, accepted in ((3, 1), (2, 0)):
+        policy = RelaxedTopN(top_n, 0.5)
+        assert accepted_of_one_draft([1e-30, 0.0, -1e-30], 2, policy) == [[accepted]] * 2
 
 
 @pytest.mark.parametrize("policy", [RelaxedTopN(2, 1.0), Typical(0.0, 0.3)])

@@ -108,6 +108,15 @@ def test_a_probability_that_rounds_to_0_is_not_impossible() -> None:
     assert relaxed.log_thresholds(drafted).tolist() == [0.0, 0.0, -INF, -INF]
 
 
+def test_logits_rank_tokens_even_where_probabilities_tie() -> None:
+    logits = torch.tensor([0.0, 3.0, 2.0, 1.0, 2.0]) * 1e-30
+    law, drafts = log_rows([0.2] * 5), torch.tensor([1, 2, 3, 4, 0])
+    drafted = DraftView(drafts, law.expand(6, -1), None, None, target_logits=logits.expand(6, -1))
+    best, tied = [0.0] + [-INF] * 4, [0.0, 0.0, -INF, 0.0, -INF]
+    for policy, thresholds in ((RelaxedTopN(2, 0.5), tied), (RelaxedTopN(2, 0.0), best)):
+        assert policy.log_thresholds(drafted).tolist() == thresholds
+
+
 lengths = st.integers(1, 12)
 rates = st.one_of(st.sampled_from([0.0, 1.0, 1e-9, 1 - 1e-9]), st.floats(0, 1))
 

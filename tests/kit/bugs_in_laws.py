@@ -242,4 +242,18 @@ def _only_n(policy: RelaxedTopN, view: DraftView) -> Tensor:
     return inside & (p >= largest.values[:, :1] - policy.delta) & (p > 0)
 
 
+@Bug.instead_of(
+    RelaxedTopN,
+    "_accepted",
+    "relaxed ranks by float32 probabilities",
+    policy="relaxed",
+    features=("arbitrary drafts", "extremes"),
+)
+def _by_probability(
+    policy: RelaxedTopN, view: DraftView, right: Any = RelaxedTopN._accepted
+) -> Tensor:
+    accepted: Tensor = right(policy, evolve(view, target_logits=view.target_log_probs.float()))
+    return accepted
+
+
 BUGS = bugs_of(vars())

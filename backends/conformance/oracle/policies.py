@@ -127,21 +127,17 @@ def _typical_tokens(view: RequestView, policy: Typical, row: int, tolerance: flo
 
 
 def _relaxed_tokens(view: RequestView, policy: RelaxedTopN, row: int, tolerance: float) -> Possible:
-    """Of the n most likely tokens, ties included, those at most delta below the first."""
-    law = view.target_laws[row]
-    p = np.exp(law.log_p)
-    nth = np.sort(law.log_p)[::-1][min(policy.top_n, len(p)) - 1]
-    edge = p.max() - policy.delta
-    bounds = law.bounds(tolerance)
-    width = np.exp(bounds.high) - np.exp(bounds.low)
-    around_nth = abs(p - np.exp(nth)) <= width
-    if not (around_nth & (law.log_p != nth)).any():
-        around_nth[:] = False
-    around_edge = abs(p - edge) <= tolerance * p.max() + width
-    around_edge &= ~((policy.delta == 0) & (p == p.max()))
-    tiny = (law.log_p > -np.inf) & (p < SMALLEST_FLOAT32)
-    kept = (law.log_p >= nth) & (p >= edge) & (law.log_p > -np.inf)
-    return Possible.of(kept, (around_nth | around_edge | tiny) & (tolerance > 0))
+    """Of the n most likely tokens, ties included, those at most delta below the first.
+
+    Logits rank tokens, so ranks are exact; without a delta only those tied with the first remain.
+    """
+    logits, bounds = view.target_rows[row], view.target_laws[row].bounds(tolerance)
+    least, most, delta = np.exp(bounds.low), np.exp(bounds.high), policy.delta
+    weightless = least < SMALLEST_FLOAT32 if tolerance else bounds.low == -np.inf
+    kept = Possible(bounds.high > -np.inf, weightless)
+    near_best = Possible(most >= least.max() - delta, (least < most.max() - delta) & (delta > 0))
+    rank = policy.top_n if delta > 0 else 1
+    return kept & near_best & Possible.of(logits >= np.sort(logits)[-min(rank, len(logits))])
 
 
 def _log(value: float) -> float:

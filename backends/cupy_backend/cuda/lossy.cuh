@@ -147,12 +147,18 @@ __device__ inline float nth_largest(
     return shared.search.law.threshold;
 }
 
-__device__ inline Leniency leniency_of(
+// The least logit that survives under the typical or the relaxed policy, or infinity; in warp 0.
+// By a CTA.
+__device__ inline float least_surviving(
     const Params& p, Finding& shared, const Pair& pair, const Mass* stats, float entropy) {
     const Law law = pair.residual.target_law;
-    if (p.policy == TYPICAL) return typical_leniency(p, entropy);
-    return {exp2_fast(-law.log2_sum) - static_cast<float>(p.delta),
-            law_log2(law, nth_largest(shared, pair.target.row, stats, law, p.top_n))};
+    if (p.policy == TYPICAL)
+        return warp_id() == 0 ? least_likely(typical_least_p(p, entropy), law) : -INFINITY;
+    // Logits rank tokens: they may differ where probabilities tie.
+    const i64 n = p.delta > 0.0 ? p.top_n : 1;
+    const float ranked = nth_largest(shared, pair.target.row, stats, law, n);
+    const float least_p = exp2_fast(-law.log2_sum) - static_cast<float>(p.delta);
+    return warp_id() == 0 ? fmaxf(least_likely(least_p, law), ranked) : -INFINITY;
 }
 
 // The variation that a one-hot draft causes.
@@ -173,10 +179,8 @@ __device__ COLD void take_step(
     const Two sums = sum_row(sums_of(p, request, row), num_blocks_of(p.vocab_size));
     const float entropy = LN_2 * sums.first;
     float least = -INFINITY;
-    if (step == ENTROPIES && !spares_all(p)) {
-        const Leniency leniency = leniency_of(p, shared, pair, target_stats_of(p, request, row), entropy);
-        if (warp_id() == 0) least = least_forgiven(leniency, facts.target);
-    }
+    if (step == ENTROPIES && !spares_all(p))
+        least = least_surviving(p, shared, pair, target_stats_of(p, request, row), entropy);
     if (thread_id() != 0) return;
     facts.step = step + 1;
     if (step == SURVIVALS) {

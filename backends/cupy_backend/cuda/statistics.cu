@@ -25,7 +25,7 @@ __device__ inline const Mass* find_plain_laws(
     if (lane_id() == 0) (of_draft ? shared.facts.draft : shared.facts.target) = law;
     if (of_draft || !p.tells_entropies || row >= request.num_drafts || !law.is_usable()) return target;
     const float entropy = row_entropy(target, residuals_of(p, request, row), num_blocks, law);
-    const float least = least_forgiven(typical_leniency(p, entropy), law);
+    const float least = least_likely(typical_least_p(p, entropy), law);
     if (lane_id() == 0) shared.facts.least_logit = least;
     return target;
 }
