@@ -234,8 +234,15 @@ def _batch_of(shaped: Case, rng: Numbers) -> Case:
     elif rng.random() < 0.02 and shaped.vocab_size <= MOST_OF_A_CROWD:
         others = range(1, one_of(rng, CROWDS))
         lengths = (lengths[0], *(min(place % 3, lengths[0]) for place in others))
-    logits = one_of(rng, LOGITS)
-    even = logits in ("constant", "even", "mixed")
-    if even and rule_of(shaped.policy).turns_on_even_laws(shaped.policy):
-        logits = "lm"
-    return evolve(shaped, num_draft_tokens=lengths, seed=int(rng.integers(2**48)), logits=logits)
+    logits, features = one_of(rng, LOGITS), shaped.features
+    if rule_of(shaped.policy).turns_on_even_laws(shaped.policy):
+        # Extreme temperatures make any law even.
+        logits = "lm" if logits in ("constant", "even", "mixed") else logits
+        features -= {"extremes"}
+    return evolve(
+        shaped,
+        num_draft_tokens=lengths,
+        seed=int(rng.integers(2**48)),
+        logits=logits,
+        features=features,
+    )
