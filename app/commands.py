@@ -20,7 +20,7 @@ from ..core import ConfigError
 from . import report
 from .config import Config
 from .console import new_console
-from .engine.memory_plan import num_bytes
+from .engine.parts import num_bytes
 from .options import SETTINGS, given
 from .prompt import make_request
 from .request import FinishReason

@@ -17,7 +17,7 @@ from ..backends.registry import Backend
 from .decoder import Decoder
 from .drafter import NoDrafter
 from .engine.engine import Engine
-from .engine.memory_plan import MemoryPlan
+from .engine.parts import MemoryPlan
 from .request import FinishReason, GenerationRequest, GenerationResult, TokenKind
 
 WARM_UP_TOKENS = 16

@@ -70,47 +70,38 @@ def pack(draft: Draft, output: VerifyOutput) -> Tensor:
     """Pack all integers of a step that the host needs, so that it reads once.
 
     Returns:
-        [num_reqs, 3 * num_tokens + 3] int32: draft token ids and their status, emitted token ids,
-        the number accepted and the status.
+        [num_reqs, 3 * num_tokens + 3] int32: the number accepted and the status, draft token ids
+        and their status, and emitted token ids.
     """
     numbers = (output.num_accepted[:, None], output.status[:, None])
-    return torch.cat((draft.token_ids.int(), draft.status, output.token_ids.int(), *numbers), 1)
+    return torch.cat((*numbers, draft.token_ids.int(), draft.status, output.token_ids.int()), 1)
 
 
 def read_verdicts(packed: Tensor, output: VerifyOutput) -> list[Verdict]:
     """One verdict per request; waits, and reads again if the output is not completely packed."""
-    on_host, num_tokens = packed.cpu(), packed.shape[1] // 3 - 1
-    integers = on_host.split((num_tokens, num_tokens, num_tokens + 1, 1, 1), 1)
-    variation = output.total_variation
-    requests = zip(
-        *(part.tolist() for part in integers),
-        repeat(()) if output.logprobs is None else _read_logprobs(output.logprobs),
-        repeat(()) if variation is None else variation.tolist(),
-        strict=False,
-    )
-    return [_verdict(*request) for request in requests]
+    on_host, variation = packed.tolist(), output.total_variation
+    logprobs = repeat(()) if output.logprobs is None else _read_logprobs(output.logprobs)
+    variations = repeat(()) if variation is None else variation.tolist()
+    return list(map(_verdict, on_host, logprobs, variations))
 
 
 def _verdict(
-    drafted: list[int],
-    draft_status: list[int],
-    token_ids: list[int],
-    num_accepted: list[int],
-    status: list[int],
-    logprobs: Sequence[TokenLogprobs],
-    total_variation: Sequence[float],
+    row: list[int], logprobs: Sequence[TokenLogprobs], total_variation: Sequence[float]
 ) -> Verdict:
+    num_accepted, status, *tokens = row
+    num_tokens = len(tokens) // 3
+    drafted, token_ids = tokens[:num_tokens], tokens[2 * num_tokens :]
     num_drafted, num_emitted = _num_before_padding(drafted), _num_before_padding(token_ids)
-    broke_off = draft_status[num_drafted] if num_drafted < len(draft_status) else 0
-    if broke_off and num_accepted[0] == num_drafted:
+    broke_off = tokens[num_tokens + num_drafted] if num_drafted < num_tokens else 0
+    if broke_off and num_accepted == num_drafted:
         # The sampler saw a shorter draft and drew a token after it; the request must stop there.
-        num_emitted, status = num_drafted, [status[0] | broke_off]
+        num_emitted, status = num_drafted, status | broke_off
     return Verdict(
         token_ids=token_ids[:num_emitted],
         num_draft_tokens=num_drafted,
-        num_accepted=num_accepted[0],
+        num_accepted=num_accepted,
         # Making a flag costs more than all else here, and nearly all are OK.
-        status=Status(status[0]) if status[0] else Status.OK,
+        status=Status(status) if status else Status.OK,
         logprobs=logprobs,
         total_variation=total_variation,
     )

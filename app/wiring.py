@@ -25,7 +25,8 @@ from .config import DEFAULT_NUM_SPEC_TOKENS, Config, DrafterConfig, ModelsConfig
 from .decode import DecodeStep
 from .decoder import Decoder
 from .drafter import Drafter, NoDrafter
-from .engine.cuda_graphs import can_be_captured, new_runner
+from .engine.capture import can_be_captured
+from .engine.cuda_graphs import new_runner
 from .engine.engine import Engine
 from .engine.out_of_memory import typed_out_of_memory
 from .engine.runner import EagerRunner, Runner

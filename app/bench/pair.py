@@ -19,8 +19,7 @@ from ...core import CheckpointError, ConfigError, LanguageModel, Probabilistic
 from ...core.policies.parameters import derived
 from ..config import Config, DrafterConfig, ModelsConfig
 from ..drafter import Drafter, NoDrafter
-from ..engine.memory_plan import num_bytes
-from ..engine.parts import Parts
+from ..engine.parts import Parts, num_bytes
 from ..engine.runner import EagerRunner
 from ..head_drafter import HeadDrafter
 from ..policies import PolicySettings, make_policy

@@ -8,8 +8,7 @@ from attrs import evolve, field, frozen
 
 from ...core import SamplingParams
 from ..engine.engine import Engine
-from ..engine.memory_plan import MemoryPlan
-from ..engine.parts import Limits, Parts
+from ..engine.parts import Limits, MemoryPlan, Parts
 from ..tuning.adaptive import AdaptiveRunner
 from ..tuning.goodput import Goodput
 from .figures import Figures, figures_of

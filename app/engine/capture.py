@@ -14,7 +14,9 @@ import torch
 from attrs import define
 from torch import Tensor
 
+from ...core import LanguageModel
 from ...core.policies.parameters import derived
+from .out_of_memory import is_out_of_memory
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
 """Runs an action once or more, and returns a function that repeats it."""
@@ -95,3 +97,22 @@ class CudaRecorder:
         graph.capture_begin(capture_error_mode="thread_local")
         spare.zero_()
         graph.capture_end()
+
+
+def can_be_captured(model: LanguageModel[Any]) -> bool:
+    """Whether a forward never waits for the device: tried by recording one of a single token."""
+    if model.device.type != "cuda":
+        return False
+    place = torch.zeros((1, 1), dtype=torch.int64, device=model.device)
+    cache = model.new_cache(1, 1)
+
+    def forward() -> None:
+        model.forward(place, place, cache, place[0], max_position=0)
+
+    try:
+        CudaRecorder()(forward)
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
+        return False
+    return True

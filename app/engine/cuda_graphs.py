@@ -6,22 +6,21 @@ between drafting and verifying, drafting, scoring and verifying are a graph each
 
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 import torch
 from attrs import define, field
+from torch import Tensor
 
-from ...core import PADDING_TOKEN_ID, LanguageModel, SamplingTensors, Scores, TokenCounts
-from ...core.tensor_fields import mapped
+from ...core import PADDING_TOKEN_ID, SamplingTensors, Scores, TokenCounts, VerifyOutput
+from ...core.allowed_tokens import WORD_BITS
+from ...core.tensor_fields import leaves, mapped, named_tensors
 from ..decode import DecodeStep
 from ..drafter import Drawn
 from ..frontier import Frontier, Running, rows_of
-from ..token_masks import StepMasks
-from ..verdicts import Verdict
+from ..token_masks import StepMasks, fill_masks
+from ..verdicts import Draft, Verdict, pack, read_verdicts
 from .capture import CudaRecorder, Record
-from .captured_step import Answer, CapturedStep, copy_params, kind_of
-from .out_of_memory import is_out_of_memory
 from .runner import EagerRunner, Runner
 
 MAX_GRAPHS = 128
@@ -29,6 +28,77 @@ MAX_GRAPHS = 128
 
 _POWERS_UP_TO = 8
 _LEAST_BOUND = 256
+
+Answer = Callable[[], list[Verdict]]
+"""Returns a step's verdicts, one for each row; calling it waits."""
+
+
+def _sent(tensor: Tensor) -> Callable[[], Tensor]:
+    """Copy a tensor to the host; the returned function waits for the copy and returns it.
+
+    The copy holds the values after all work launched so far; later work may overwrite the tensor.
+    """
+    if not tensor.is_cuda:
+        copied = tensor.clone()
+        return lambda: copied
+    on_host, arrived = tensor.to("cpu", non_blocking=True), torch.cuda.Event()
+    arrived.record()
+
+    def wait() -> Tensor:
+        arrived.synchronize()
+        return on_host
+
+    return wait
+
+
+@define(eq=False)
+class CapturedStep:
+    """A recorded step, and the tensors that it reads and writes.
+
+    Attributes:
+        frontier: the requests, which the step reads, and advances for the next one. A graph knows
+            only a bound of the lengths of its sequences.
+        drafts: [num_spec_tokens, num_rows] int64, the place for drafts that are made on the host.
+        masks: the place for masks; None if the step has none.
+        packed: see `acceptor.app.verdicts.pack`.
+        output: what was packed.
+        replays: the graphs: one for the whole step, or with masks drafting, scoring and the rest.
+        loaded: a weak reference to the batch whose parameters are in the frontier.
+    """
+
+    frontier: Frontier
+    drafts: Tensor
+    masks: StepMasks | None
+    draft: Draft = field(init=False)
+    packed: Tensor = field(init=False)
+    output: VerifyOutput = field(init=False)
+    replays: Sequence[Callable[[], None]] = field(init=False)
+    loaded: Callable[[], Running | None] = field(default=lambda: None, init=False)
+    draft_limits: list[int] = field(factory=list, init=False)
+
+    def launch(self) -> Answer:
+        """Run it; waits for the drafts if they have masks."""
+        if self.masks is None:
+            (replay,) = self.replays
+            replay()
+        else:
+            draft, score, verify = self.replays
+            draft()
+            drafted = _sent(self.draft.token_ids)
+            score()
+            # Masks are filled while the target computes.
+            self.masks.load(self._filled(drafted()))
+            verify()
+        packed, output = _sent(self.packed), self.output
+        return lambda: read_verdicts(packed(), output)
+
+    def _filled(self, drafted: Tensor) -> StepMasks:
+        running = self.loaded()
+        assert running is not None
+        assert self.masks is not None
+        requests = [state.masks for state in running.states]
+        num_bits = WORD_BITS * self.masks.allowed_tokens.shape[1]
+        return fill_masks(requests, drafted.tolist()[: len(requests)], num_bits)
 
 
 @define(eq=False)
@@ -67,8 +137,10 @@ class GraphRunner:
         if not self._begun:
             self._launch(running, draft_limits)
         captured = self._captured_for(running, max(draft_limits))
-        # It continues from this step, and overwrites all but its answer.
-        if captured is not self._last or not captured.leaves_all_for(draft_limits):
+        is_same = captured is self._last and captured.draft_limits == list(draft_limits)
+        # The next step overwrites all but this one's packed answer.
+        output = captured.output
+        if not is_same or output.logprobs is not None or output.total_variation is not None:
             return False
         self._begun.append(captured.launch())
         return True
@@ -84,10 +156,15 @@ class GraphRunner:
         self._last = captured
 
     def _params_of(self, running: Running) -> tuple[SamplingTensors, Hashable]:
-        """Parameters for all rows of the graph, and their kind."""
+        """Parameters for all rows of the graph, and a key of those that one graph can serve."""
         if running not in self._params:
             params = running.stack(padded(len(running.states)))
-            self._params[running] = params, kind_of(params)
+            # Values that are not in tensors choose the kernels.
+            kinds = [
+                (one.shape, one.dtype) if isinstance(one, Tensor) else one
+                for _, one in leaves(params)
+            ]
+            self._params[running] = params, tuple(kinds)
         return self._params[running]
 
     def _captured_for(self, running: Running, num_spec_tokens: int) -> CapturedStep:
@@ -146,7 +223,8 @@ class GraphRunner:
             drafted = captured.draft
             output = self.step.verify(frontier, drafted, scores, token_counts, captured.masks)
             self.step.follow(frontier, drafted, scores, output)
-            captured.finish(output)
+            captured.output, captured.packed = output, pack(drafted, output)
+            frontier.advance(output.token_ids, output.num_accepted)
 
         def run() -> None:
             draft()
@@ -164,12 +242,14 @@ class GraphRunner:
     def _load(self, captured: CapturedStep, running: Running, draft_limits: Sequence[int]) -> None:
         frontier, idle_slot_id = captured.frontier, self.step.num_slots
         if captured.loaded() is not running:
-            copy_params(frontier.params, self._params_of(running)[0])
+            new = named_tensors(self._params_of(running)[0])
+            # This does not wait for the device.
+            for (_, goal), (_, one) in zip(named_tensors(frontier.params), new, strict=True):
+                goal.copy_(one, non_blocking=True)
             captured.loaded = ref(running)
         captured.draft_limits = list(draft_limits)
         num_rows = frontier.params.num_reqs
         rows = rows_of(running.known, draft_limits, num_rows, idle_slot_id)
-        # This does not wait for the device.
         frontier.rows.copy_(rows, non_blocking=True)
         if len(captured.drafts) and not self.step.drafter.on_device:
             draft = self.step.draft(Frontier.of(running.known, draft_limits, frontier.params))
@@ -189,22 +269,3 @@ def new_runner(step: DecodeStep, *, is_bounded: bool = False) -> Runner:
     if step.target.device.type == "cuda":
         return GraphRunner(step, CudaRecorder(), is_bounded)
     return EagerRunner(step)
-
-
-def can_be_captured(model: LanguageModel[Any]) -> bool:
-    """Whether a forward never waits for the device: tried by recording one of a single token."""
-    if model.device.type != "cuda":
-        return False
-    place = torch.zeros((1, 1), dtype=torch.int64, device=model.device)
-    cache = model.new_cache(1, 1)
-
-    def forward() -> None:
-        model.forward(place, place, cache, place[0], max_position=0)
-
-    try:
-        CudaRecorder()(forward)
-    except RuntimeError as error:
-        if is_out_of_memory(error):
-            raise
-        return False
-    return True

@@ -34,9 +34,8 @@ from ..request import (
 from ..request_state import RequestState
 from ..token_masks import NewTokenMasks
 from .loop import Loop
-from .memory_plan import MemoryPlan
 from .out_of_memory import typed_out_of_memory
-from .parts import Limits, Parts
+from .parts import Limits, MemoryPlan, Parts
 
 Queue = asyncio.Queue[Progress | Exception]
 

@@ -23,7 +23,7 @@ from transformers import (
 from acceptor.adapters.library_model.loader import adapt_network
 from acceptor.adapters.library_model.model import LibraryModel
 from acceptor.adapters.loader import load_any_model
-from acceptor.app.engine.memory_plan import num_bytes
+from acceptor.app.engine.parts import num_bytes
 from acceptor.core import CheckpointError, InvalidInputError, UnavailableError
 from kit.checkpoints import edit_json
 from kit.small_families import FAMILIES, SHAPE, VOCAB_SIZE

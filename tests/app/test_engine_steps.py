@@ -14,7 +14,7 @@ from attrs import define, evolve
 from torch import Tensor
 
 from acceptor.app.drawing import Workspace
-from acceptor.app.engine import captured_step
+from acceptor.app.engine import cuda_graphs
 from acceptor.app.engine.engine import Engine
 from acceptor.app.request import FinishReason, GenerationResult
 from acceptor.app.verdicts import Verdict, read_verdicts
@@ -50,7 +50,7 @@ def test_a_step_begins_before_the_one_before_it_is_read(
     stop = decoder.generate(requests)[0].token_ids[15]
     requests[0] = evolve(requests[0], stop_token_ids=(stop,))
     alone = [decoder.generate([request])[0] for request in requests]
-    monkeypatch.setattr(captured_step, "read_verdicts", read_with_log)
+    monkeypatch.setattr(cuda_graphs, "read_verdicts", read_with_log)
     assert engine_with(decoder, record_with_log).generate(requests) == alone
     assert alone[0].finish_reason is FinishReason.STOP
     assert log[:7] == ["begin", "begin", "read", "begin", "read", "begin", "read"]
@@ -83,7 +83,7 @@ def test_a_step_that_was_interrupted_is_run_again(
             raise KeyboardInterrupt
         return read_verdicts(*args)
 
-    monkeypatch.setattr(captured_step, "read_verdicts", interrupted_once)
+    monkeypatch.setattr(cuda_graphs, "read_verdicts", interrupted_once)
     decoder = pair.decoder(Probabilistic(), 3)
     requests = [ask(seed + 1, seed=seed, max_tokens=24) for seed in range(2)]
     requests = [evolve(r, params=evolve(r.params, frequency_penalty=penalty)) for r in requests]

@@ -14,8 +14,7 @@ from acceptor.app.config import Config, DecodingConfig, ModelsConfig
 from acceptor.app.decode import DecodeStep
 from acceptor.app.engine import loop, out_of_memory
 from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.memory_plan import MemoryPlan, num_bytes
-from acceptor.app.engine.parts import Limits
+from acceptor.app.engine.parts import Limits, MemoryPlan, num_bytes
 from acceptor.app.frontier import Running
 from acceptor.app.request import FinishReason
 from acceptor.app.wiring import wire

@@ -11,7 +11,7 @@ from tokenizers import decoders, models
 
 from acceptor.app.bundled import bundled_pair
 from acceptor.app.config import Config, DecodingConfig, ModelsConfig
-from acceptor.app.engine.memory_plan import num_bytes
+from acceptor.app.engine.parts import num_bytes
 from acceptor.app.prompt import make_request
 from acceptor.app.threads import use_threads
 from acceptor.app.wiring import Wired, wire
