@@ -24,6 +24,7 @@ from acceptor.backends.reference.thresholds import log_probs
 from acceptor.backends.triton_backend import TritonSampler, groups, launch, plan
 from acceptor.backends.triton_backend.arguments import Call
 from acceptor.backends.triton_backend.launch import Launch, decision_launches, statistics_launches
+from acceptor.backends.triton_backend.queue import MOST_ROUNDS
 from acceptor.backends.triton_backend.workspace import Layout
 from acceptor.core import (
     Block,
@@ -85,6 +86,7 @@ def rows(vocab_size: int, noise: torch.Generator) -> Mapping[str, Tensor]:
         "rare": rare,
         "huge": normal * 1e30,
         "tiny": normal * 1e-3,
+        "powers": -torch.logspace(-4, 1.5, vocab_size),
     }
 
 
@@ -116,13 +118,20 @@ def _wrong_thresholds(name: str, row: Tensor) -> Iterator[str]:
         yield f"{name}: log masses {tails[:, 1].tolist()}, not {totals.tolist()}"
     if got.token_ids.tolist() != ReferenceSampler().sample(batch, params).token_ids.tolist():
         yield f"{name}: {got.token_ids.tolist()}"
+    most = int(_part(layout, workspace, "queue").bincount(minlength=2)[1:].max()) + 1
+    if most > MOST_ROUNDS.value // 4:
+        yield f"{name}: {most} rounds"
     if workspace[: layout.front_size].any():
         yield f"{name}: the front is not zero"
 
 
+def _part(layout: Layout, workspace: Tensor, name: str) -> Tensor:
+    first, size, dtype = layout.parts[name]
+    return workspace[first : first + size].view(dtype)
+
+
 def _records(layout: Layout, workspace: Tensor) -> Tensor:
-    first, size, dtype = layout.parts["records"]
-    return workspace[first : first + size].view(dtype).view(-1, layout.record_words)
+    return _part(layout, workspace, "records").view(-1, layout.record_words)
 
 
 def step(seed: int, *features: str) -> tuple[VerifyBatch, SamplingTensors]:

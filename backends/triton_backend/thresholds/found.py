@@ -131,6 +131,7 @@ def _find(call, row, recipe, span, least, search):
                 whole = kept + 0
             needed = tl.ceil(recipe.top_p.to(tl.float64) * whole.to(tl.float64)).to(tl.int64)
             if (span.low > least) & (span.mass < needed):
+                # The threshold is below what was weighed, and nothing was counted there.
                 begin = least + 0
                 end = span.low - 1
                 low = begin + 0
@@ -146,8 +147,9 @@ def _find(call, row, recipe, span, least, search):
                     end = tl.maximum(tl.minimum(higher.last, span.high), begin)
                     left = end.to(tl.int64) - begin.to(tl.int64)
                     if 2 * left > span.high.to(tl.int64) - span.low.to(tl.int64):
-                        # Bounds of masses exclude too few bins: all but the lowest are weighed.
-                        low = tl.minimum(bin_.last + 1, end)
+                        # Bounds of masses exclude too few bins. The mass of the upper half tells
+                        # in which half the threshold is.
+                        low = (end.to(tl.int64) - left // 2).to(tl.int32)
     if is_open:
         start_round(call, row, counted, low, end, begin, (by_mass, whole, above))
         queue_again(call, row.slot)
