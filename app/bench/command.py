@@ -3,10 +3,12 @@
 What only a run needs is imported when it runs, so help appears at once.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+from attrs import fields_dict
 
 from ..options import POLICIES, SETTINGS, Name, option, run
 from .public_pairs import PAIRS
@@ -33,6 +35,11 @@ class Several(click.ParamType[tuple[Any, ...]]):
             return value
         parts = [part.strip() for part in str(value).split(",")]
         return tuple(dict.fromkeys(self._kind.convert(part, param, ctx) for part in parts))
+
+
+def given(options: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+    """The given options that are fields of a class."""
+    return {name: options[name] for name in fields_dict(kind) if options.get(name) is not None}
 
 
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -169,10 +176,11 @@ _KERNELS = (
         "--inputs",
         NAMES,
         "lm, zipf, flat, sharp, ties, mixed or bad.  [default: lm; all for --worst]",
+        name="kinds",
     ),
-    option("--requests", _between(1, 2**16), "R.", "1,16,64,256"),
-    option("--spec-tokens", _between(0, 256), "K.", "3"),
-    option("--vocab-size", _between(1, 2**24), "V.", "151936"),
+    option("--requests", _between(1, 2**16), "R.", "1,16,64,256", name="sizes"),
+    option("--spec-tokens", _between(0, 256), "K.", "3", name="lengths"),
+    option("--vocab-size", _between(1, 2**24), "V.", "151936", name="vocab_sizes"),
     option("--dtype", str, "Of both models' logits.", "bfloat16"),
     option("--policy", str, "Repeatable.", ("probabilistic",), name="policies", multiple=True),
     option("--temperature", float, "0 is greedy.", 0.8),
@@ -180,7 +188,7 @@ _KERNELS = (
     option("--top-k", int, "Of both models.", 0),
     option("--top-p", float, "Of both models.", 1.0),
     option("--repetition-penalty", float, "Of each request.", 1.0),
-    option("--logit-biases", click.IntRange(0), "Of each request.", 0),
+    option("--logit-biases", click.IntRange(0), "Of each request.", 0, name="num_biases"),
     option("--logprobs", click.IntRange(0), "How many logprobs each token gets."),
     option("--allowed", click.FloatRange(0, 1), "The share of tokens that masks allow.", 1.0),
     option("--device", str, "cuda or cuda:N; cpu for a trial.", "cuda"),

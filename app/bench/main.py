@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, fields_dict
+from attrs import evolve
 from rich import progress
 from rich.console import Console
 
@@ -17,6 +17,7 @@ from ..console import new_console
 from ..policies import PolicySettings, SyntheticSettings
 from ..tuning.goodput import Goodput
 from ..tuning.results import read_results as read_tuned
+from .command import given
 from .comparison import print_comparison
 from .files import check_outputs, write_outputs
 from .markdown import as_markdown
@@ -96,14 +97,14 @@ def make_bench(options: Options) -> Bench:
     swept = {"policies": policies, "adaptive": bool(goodputs)}
     if len(at_once) > 1:
         swept["max_concurrencies"] = at_once
-    sweep = Sweep(**{**_some(options, Sweep), **swept})
-    chosen = {**_some(options, Load), "prompts": _prompts_name(options)}
+    sweep = Sweep(**{**given(options, Sweep), **swept})
+    chosen = {**given(options, Load), "prompts": _prompts_name(options)}
     load = Load(max_concurrency=max(at_once), **chosen)
     pair = load_models(options)
     prompts = pair.reader.prompts(load, options["file"], options["categories"])
     if pair.parts.encode is None:
         load = evolve(load, input_len=load.input_len or 1)
-    # Not by `_some`: the draft's recipe and the draft's path have the same name.
+    # Not by `given`: the draft's recipe and the draft's path have the same name.
     shaping = {name: options[name] for name in SHAPING if options.get(name) is not None}
     sampling = SamplingParams(**shaping)
     return Bench(
@@ -119,7 +120,7 @@ def check_cpu_time(options: Options) -> None:
 
 def load_models(options: Options) -> Pair:
     """The models that options name."""
-    models = ModelsConfig(**_some(options, ModelsConfig))
+    models = ModelsConfig(**given(options, ModelsConfig))
     drafter = DrafterConfig(name=options["drafter"], num_layers=options["draft_layers"])
     _check_models(options)
     file, draft = options["random_weights"], options["draft_random_weights"]
@@ -179,11 +180,6 @@ def _prompts_name(options: Options) -> str:
         return f"{options['file'].name}{of_these}"
     by_length = options["input_len"] is not None or options["random_weights"] is not None
     return "synthetic" if by_length else f"built-in{of_these}"
-
-
-def _some(options: Options, kind: type[Any]) -> dict[str, Any]:
-    """The given options that are fields of a class."""
-    return {name: options[name] for name in fields_dict(kind) if options.get(name) is not None}
 
 
 def _print_load(console: Console, results: BenchResults) -> None:

@@ -71,18 +71,14 @@ class Step(NamedTuple):
     policy: Policy
 
     def first(self, num_reqs: int) -> "Step":
-        """The arguments for the first requests only; logits are views, not copies."""
-        batch, count = self.batch, min(num_reqs, self.batch.num_reqs)
-        num_logits, masks = count * (batch.max_spec_len + 1), batch.allowed_tokens
+        """The arguments for the first requests only; the rows of the others stay, unused."""
         few = evolve(
-            batch,
-            target_logits=batch.target_logits[:num_logits],
-            allowed_tokens=None if masks is None else masks[:num_logits],
-            cu_num_logits=batch.cu_num_logits[: count + 1],
-            draft_token_ids=batch.draft_token_ids[:count],
-            positions=batch.positions[:count],
+            self.batch,
+            cu_num_logits=self.batch.cu_num_logits[: num_reqs + 1],
+            draft_token_ids=self.batch.draft_token_ids[:num_reqs],
+            positions=self.batch.positions[:num_reqs],
         )
-        slot_ids = torch.arange(count, device=batch.target_logits.device)
+        slot_ids = torch.arange(few.num_reqs, device=self.params.device)
         return Step(few, evolve(self.params, slot_ids=slot_ids), self.policy)
 
 

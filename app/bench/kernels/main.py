@@ -9,13 +9,14 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, fields_dict
+from attrs import evolve
 
 from ....backends import BACKENDS
 from ....core import InvalidInputError, Recipe
 from ....core.checks import check_choice, known_device
 from ...console import new_console
 from ...engine.out_of_memory import typed_out_of_memory
+from ..command import given
 from ..files import check_outputs, describe, read_record, write_outputs
 from .measure import KernelBench, Stopwatch
 from .table import NOT_AVAILABLE, about, markdown, number, picture, problems, tables
@@ -47,21 +48,20 @@ def measure(options: Options) -> Run:
     """Measure, and print each workload's times to stderr as they come."""
     start, device = time.monotonic(), known_device(options["device"])
     check_choice("--device", device.type, ("cpu", "cuda"))
-    num_reqs, inputs = options["requests"], options["inputs"]
+    sizes, kinds = options["sizes"], options["kinds"]
     rows: Sequence[Workload] = HEADLINE
     if not options["headline"]:
         rows = () if options["worst"] else [*_own_rows(options)]
     worst = WORST if options["worst"] else ()
-    workloads = [*_chosen(rows, num_reqs, inputs or ("lm",), options["only"])]
-    broad = [*_chosen(worst, num_reqs, inputs or INPUTS, options["only"])]
+    workloads = [*_chosen(rows, sizes, kinds or ("lm",), options["only"])]
+    broad = [*_chosen(worst, sizes, kinds or INPUTS, options["only"])]
     num_wanted = len(workloads) + len(broad)
     if not num_wanted:
         raise InvalidInputError(f"--only: expected a part of a row's name, got {options['only']}")
     for name in options["backends"]:
         check_choice("--backend", name, BACKENDS)
-    bench = partial(KernelBench, options["backends"], Stopwatch(device))
-    effort = {name: options[name] for name in ("count", "num_sets") if options[name]}
-    effort |= {} if options["check"] else {"num_checked": 0}
+    bench = partial(KernelBench, stopwatch=Stopwatch(device))
+    effort = given(options, KernelBench) | ({} if options["check"] else {"num_checked": 0})
     usual, of_worst = bench(**effort), bench(**WORST_EFFORT | effort)
     console, lines, limit = new_console(stderr=True), list[Line](), options["seconds"] or math.inf
     bandwidth = usual.bandwidth
@@ -87,18 +87,10 @@ def measure(options: Options) -> Run:
 
 def _own_rows(options: Options) -> Iterator[Workload]:
     """A row for every combination of the options."""
-    recipe = Recipe(**{name: options[name] for name in fields_dict(Recipe)})
-    same = {name: options[name] for name in ("dtype", "repetition_penalty", "logprobs", "allowed")}
-    names = ("vocab_size", "spec_tokens", "policies")
-    for vocab_size, num_spec_tokens, policy in product(*(options[name] for name in names)):
-        yield Workload(
-            num_spec_tokens=num_spec_tokens,
-            vocab_size=vocab_size,
-            policy=policy,
-            recipe=recipe,
-            num_biases=options["logit_biases"],
-            **same,
-        )
+    same = {**given(options, Workload), "recipe": Recipe(**given(options, Recipe))}
+    swept = product(options["vocab_sizes"], options["lengths"], options["policies"])
+    for vocab_size, length, policy in swept:
+        yield Workload(vocab_size=vocab_size, num_spec_tokens=length, policy=policy, **same)
 
 
 def _chosen(

@@ -1,6 +1,7 @@
 """A run's tables and picture: cold and eager times by batch size, the slowest inputs of a row."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -10,11 +11,9 @@ from attrs import evolve
 from ..files import BASELINE, Picture
 from ..files import Line as Curve
 from ..table import Table
-from .workload import Cell, Line, Run
+from .workload import Cell, Line, Run, Workload
 
 NOT_AVAILABLE = "not available"
-SHAPE_WITHOUT_INPUTS = ("num_spec_tokens", "vocab_size", "dtype")
-SHAPE = (*SHAPE_WITHOUT_INPUTS, "inputs")
 
 Found = Sequence[tuple[Cell, Line]]
 """One backend's cells for a row and a batch size: one, or one for each kind of inputs."""
@@ -62,7 +61,7 @@ def tables(run: Run) -> Iterator[tuple[str, Table]]:
             "": _slowest,
             ", eager": lambda one: number(evolve(one[0][0], replays=()).time),
         }
-        yield _side_by_side(title, run.lines, renders, SHAPE)
+        yield _side_by_side(title, run.lines, renders, by_inputs=True)
     if run.worst:
         kinds = ", ".join(dict.fromkeys(line.workload.inputs for line in run.worst))
         title = f"The slowest of {kinds} inputs, graph replay, cold cache, µs at"
@@ -103,18 +102,18 @@ def _slowest(found: Found, show: Callable[[float], str] = number) -> str:
 
 
 def _side_by_side(
-    title: str,
-    lines: Sequence[Line],
-    renders: Renders,
-    shown: Sequence[str] = SHAPE_WITHOUT_INPUTS,
+    title: str, lines: Sequence[Line], renders: Renders, *, by_inputs: bool = False
 ) -> tuple[str, Table]:
     """A row for each workload and columns for each backend; each cell lists all batch sizes."""
-    sizes = list(dict.fromkeys(line.workload.num_reqs for line in lines))
-    groups, cells = dict[str, list[list[Line]]](), dict[tuple[str, str], str]()
+    first = lines[0].workload
+    sizes = dict.fromkeys(line.workload.num_reqs for line in lines)
+    groups = defaultdict[str, dict[int, list[Line]]](lambda: {size: [] for size in sizes})
     for line in lines:
-        by_size = groups.setdefault(label(line, lines, shown), [[] for _ in sizes])
-        by_size[sizes.index(line.workload.num_reqs)].append(line)
-    for name, found in groups.items():
+        shown = line.workload if by_inputs else evolve(line.workload, inputs=first.inputs)
+        groups[_label(shown, first)][line.workload.num_reqs].append(line)
+    cells: dict[tuple[str, str], str] = {}
+    for name, by_size in groups.items():
+        found = by_size.values()
         if any(line.floor for line in lines):
             cells[name, "floor"] = _cell([number(of[0].floor) if of else "–" for of in found])
         for (what, render), (place, cell) in product(renders.items(), enumerate(lines[0].cells)):
@@ -128,31 +127,29 @@ def _cell(texts: Sequence[str]) -> str:
     return "/".join(texts if len({*texts}) > 1 else texts[:1])
 
 
-def label(line: Line, lines: Sequence[Line], shown: Sequence[str] = SHAPE) -> str:
-    """The parameters, and those parts of policy and shape that differ from the first line's."""
-    first, workload = lines[0].workload, line.workload
-    shape = {
-        "num_spec_tokens": f"K = {workload.num_spec_tokens}",
-        "vocab_size": f"V = {workload.vocab_size:,}",
-        "dtype": workload.dtype,
-        "inputs": f"{workload.inputs} inputs",
+def _label(workload: Workload, first: Workload) -> str:
+    """The parameters, and those parts of policy and shape that differ from the first row's."""
+    words = {
+        workload.label.removeprefix(f"{first.policy}, "): True,
+        f"K = {workload.num_spec_tokens}": workload.num_spec_tokens != first.num_spec_tokens,
+        f"V = {workload.vocab_size:,}": workload.vocab_size != first.vocab_size,
+        workload.dtype: workload.dtype != first.dtype,
+        f"{workload.inputs} inputs": workload.inputs != first.inputs,
     }
-    others = (name for name in shown if getattr(workload, name) != getattr(first, name))
-    parameters = workload.label.removeprefix(f"{first.policy}, ")
-    return ", ".join((parameters, *(shape[name] for name in others)))
+    return ", ".join(word for word, is_shown in words.items() if is_shown)
 
 
 def picture(run: Run) -> Picture:
     """One panel for each workload; those of the worst table only if there are no others."""
     measured = run.lines or run.worst
-    panels: dict[str, dict[str, Curve]] = {label(line, measured): {} for line in measured}
+    panels = defaultdict[str, dict[str, Curve]](dict)
     for line in measured:
-        curves = panels[label(line, measured)]
-        times = ((cell.backend, cell.time) for cell in line.cells)
-        for place, (name, time) in enumerate((("floor", line.floor), *times)):
+        curves = panels[_label(line.workload, measured[0].workload)]
+        times = {"floor": line.floor} | {cell.backend: cell.time for cell in line.cells}
+        for place, (name, time) in enumerate(times.items()):
             dots = {"color": f"C{place - 1}", "marker": "o", "markersize": 4}
-            look = dots if place else BASELINE
             if time is not None:
                 points, _ = curves.get(name, ((), {}))
-                curves[name] = [*points, (line.workload.num_reqs, time)], look
+                points = [*points, (line.workload.num_reqs, time)]
+                curves[name] = points, dots if place else BASELINE
     return Picture(x_label="requests", y_label="µs, cold cache", panels=panels, logarithmic=True)
