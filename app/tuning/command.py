@@ -29,7 +29,7 @@ _TUNE = (
     option("--predict-concurrency", INTEGERS, "Concurrencies to predict from the measured ones."),
     option("--temperature", float, "0 is greedy.", 1.0),
     option("--backend", str, "What verifies.", "reference"),
-    option("--steps", click.IntRange(10), "Measured per concurrency.", 200),
+    option("--steps", click.IntRange(10), "Measured per concurrency.", 200, name="num_steps"),
     *REQUESTS,
     option("--cpu-time", None, "Count processor time: for a CPU that has other work."),
     option(
@@ -45,4 +45,4 @@ _TUNE = (
 @click.command(params=[*_TUNE])
 def tune(**options: Any) -> None:
     """Choose K and policy: measure one run, predict tokens per second, recommend."""
-    run(".tuning.main:run", options)
+    run(".tuning.tuner:run", options)

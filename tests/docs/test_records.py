@@ -16,9 +16,8 @@ from acceptor.app.bench.markdown import as_markdown as bench_as_markdown
 from acceptor.app.bench.plots import draw_all
 from acceptor.app.bench.public_pairs import PAIRS
 from acceptor.app.bench.results import read_results as read_bench_results
-from acceptor.app.tuning import tables as tuning_tables
+from acceptor.app.tuning import results as tuning_results
 from acceptor.app.tuning.command import tune
-from acceptor.app.tuning.results import read_results
 from acceptor.backends.conformance.findings import Record
 from acceptor.core import policies
 from kit.bench_sums import assert_figures_add_up
@@ -153,8 +152,8 @@ def test_every_flag_of_the_page_exists() -> None:
 
 
 def test_the_tables_of_tuning_are_what_the_record_says() -> None:
-    results = read_results(DATA / "tune.json")
-    assert (DATA / "tune.md").read_text(encoding="utf-8") == tuning_tables.as_markdown(results)
+    results = tuning_results.read_results(DATA / "tune.json")
+    assert (DATA / "tune.md").read_text(encoding="utf-8") == tuning_results.as_markdown(results)
     for policy, concurrency in product(results.policies, results.concurrencies):
         model = results.policies[policy]
         for one in results.predictions:
@@ -167,7 +166,9 @@ def test_the_tables_of_tuning_are_what_the_record_says() -> None:
 def test_the_figures_are_what_the_records_draw(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs matplotlib, which draws")
     draw_all(read_bench_results(DATA / "benchmark-bundled.json"), tmp_path, cpu_time=True)
-    tuning_tables.curve(read_results(DATA / "tune.json")).draw(tmp_path / "tune.svg")
+    tuning_results.curve(tuning_results.read_results(DATA / "tune.json")).draw(
+        tmp_path / "tune.svg"
+    )
     for drawn in tmp_path.iterdir():
         kept = (DATA.parent / "figures" / drawn.name).read_text(encoding="utf-8")
         # Another release of matplotlib names itself.
