@@ -20,36 +20,6 @@ WORKSPACE_ALIGNMENT = 16
 """Bytes of a GPU's widest load."""
 
 
-def verify_output(
-    num_reqs: int,
-    max_spec_len: int,
-    num_logprobs: int | None,
-    policy: Policy,
-    device: torch.device | str,
-) -> VerifyOutput:
-    """Uninitialised memory for what `Sampler.verify` returns for a batch of this size."""
-    shape = (num_reqs, max_spec_len + 1)
-    reports = reports_total_variation(policy)
-    return VerifyOutput(
-        token_ids=torch.empty(shape, dtype=torch.int64, device=device),
-        num_accepted=torch.empty(num_reqs, dtype=torch.int32, device=device),
-        status=torch.empty(num_reqs, dtype=torch.int32, device=device),
-        logprobs=_logprobs(shape, num_logprobs, device),
-        total_variation=torch.empty(shape, device=device, dtype=torch.float32) if reports else None,
-    )
-
-
-def sample_output(
-    num_reqs: int, num_logprobs: int | None, device: torch.device | str
-) -> SampleOutput:
-    """Uninitialised memory for what `Sampler.sample` returns; `num_logprobs` is None for drafts."""
-    return SampleOutput(
-        token_ids=torch.empty(num_reqs, dtype=torch.int64, device=device),
-        status=torch.empty(num_reqs, dtype=torch.int32, device=device),
-        logprobs=_logprobs((num_reqs, 1), num_logprobs, device),
-    )
-
-
 def empty_verify_output(
     batch: VerifyBatch,
     params: SamplingTensors,
@@ -59,8 +29,16 @@ def empty_verify_output(
     """Uninitialised memory for what `Sampler.verify` returns, where the batch is or elsewhere."""
     check_params(params)
     check_policy(policy)
+    num_reqs, shape = batch.num_reqs, (batch.num_reqs, batch.max_spec_len + 1)
     device = device or batch.target_logits.device
-    return verify_output(batch.num_reqs, batch.max_spec_len, params.num_logprobs, policy, device)
+    reports = reports_total_variation(policy)
+    return VerifyOutput(
+        token_ids=torch.empty(shape, dtype=torch.int64, device=device),
+        num_accepted=torch.empty(num_reqs, dtype=torch.int32, device=device),
+        status=torch.empty(num_reqs, dtype=torch.int32, device=device),
+        logprobs=_logprobs(shape, params.num_logprobs, device),
+        total_variation=torch.empty(shape, dtype=torch.float32, device=device) if reports else None,
+    )
 
 
 def empty_sample_output(
@@ -68,8 +46,13 @@ def empty_sample_output(
 ) -> SampleOutput:
     """Uninitialised memory for what `Sampler.sample` returns, where the batch is or elsewhere."""
     check_params(params)
+    num_reqs, device = batch.num_reqs, device or batch.logits.device
     num_logprobs = params.num_logprobs if batch.draft_index is None else None
-    return sample_output(batch.num_reqs, num_logprobs, device or batch.logits.device)
+    return SampleOutput(
+        token_ids=torch.empty(num_reqs, dtype=torch.int64, device=device),
+        status=torch.empty(num_reqs, dtype=torch.int32, device=device),
+        logprobs=_logprobs((num_reqs, 1), num_logprobs, device),
+    )
 
 
 def check_verify_output(

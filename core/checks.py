@@ -14,6 +14,8 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 INTEGERS = (torch.int32, torch.int64)
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
+_INTEGER = int | torch.SymInt
+"""Sizes are symbols while `torch.compile` traces."""
 
 
 def plain_number(value: Any) -> Any:
@@ -30,7 +32,7 @@ def check_number(
 ) -> None:
     """Raise `InvalidInputError` unless value is a finite number in [low, high], or (low, high]."""
     inside = (
-        isinstance(value, int | float)
+        isinstance(value, _INTEGER | float)
         and not isinstance(value, bool)
         and low <= value <= high
         and not (open_below and value == low)
@@ -54,7 +56,7 @@ def check_float32(
 
 def check_integer(name: str, value: object, low: int, high: float = math.inf) -> None:
     """Raise `InvalidInputError` unless value is an int in [low, high]."""
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not isinstance(value, _INTEGER) or isinstance(value, bool):
         raise InvalidInputError(f"{name}: expected an integer, got {value!r}")
     check_number(name, value, low, high)
 

@@ -15,8 +15,9 @@ import attrs
 import torch
 from torch import Tensor
 
-from ...core import InvalidInputError, Policy, SampleBatch, Sampler, Stream, VerifyBatch
-from ...core.call_memory import sample_output, verify_output
+from ...core import InvalidInputError, Policy, Sampler, SamplingTensors, Stream
+from ...core.batch import SampleBatch, VerifyBatch
+from ...core.call_memory import empty_sample_output, empty_verify_output
 from ...core.tensor_fields import named_tensors
 from ...core.token_counts import TokenCounts
 from ..registry import load_sampler
@@ -38,25 +39,37 @@ SAMPLE = (
 @torch.library.custom_op("acceptor::verify", mutates_args=())
 def verify(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]:
     """See `VerifyOperator`."""
-    facts = _facts(call)
-    batch = VerifyBatch(**_fields(VERIFY, given))
-    params = rebuild(facts["params"], param_tensors)
-    output = _sampler(facts["backend"]).verify(batch, params, _policy(call))
-    return _tensors(output)
+    sampler = _sampler(_facts(call)["backend"])
+    return _tensors(sampler.verify(*_verify_arguments(call, param_tensors, given)))
 
 
 @verify.register_fake
-def _(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]:  # noqa: ARG001
-    drafts = given[VERIFY.index("draft_token_ids")]
-    assert drafts is not None
-    num_reqs, max_spec_len = drafts.shape
-    size = num_reqs, max_spec_len, _num_logprobs(call)
-    return _tensors(verify_output(*size, _policy(call), drafts.device))
+def _(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]:
+    return _tensors(empty_verify_output(*_verify_arguments(call, param_tensors, given)))
 
 
 @torch.library.custom_op("acceptor::sample", mutates_args=())
 def sample(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]:
     """See `SampleOperator`."""
+    sampler = _sampler(_facts(call)["backend"])
+    return _tensors(sampler.sample(*_sample_arguments(call, param_tensors, given)))
+
+
+@sample.register_fake
+def _(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]:
+    return _tensors(empty_sample_output(*_sample_arguments(call, param_tensors, given)))
+
+
+def _verify_arguments(
+    call: str, param_tensors: list[Tensor], given: Given
+) -> tuple[VerifyBatch, SamplingTensors, Policy]:
+    batch = VerifyBatch(**_fields(VERIFY, given))
+    return batch, rebuild(_facts(call)["params"], param_tensors), _policy(call)
+
+
+def _sample_arguments(
+    call: str, param_tensors: list[Tensor], given: Given
+) -> tuple[SampleBatch, SamplingTensors]:
     facts = _facts(call)
     batch = SampleBatch(
         draft_index=facts["draft_index"],
@@ -64,16 +77,7 @@ def sample(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]
         target_vocab_size=facts["target_vocab_size"],
         **_fields(SAMPLE, given),
     )
-    output = _sampler(facts["backend"]).sample(batch, rebuild(facts["params"], param_tensors))
-    return _tensors(output)
-
-
-@sample.register_fake
-def _(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]:  # noqa: ARG001
-    positions = given[SAMPLE.index("positions")]
-    assert positions is not None
-    num_logprobs = _num_logprobs(call) if _facts(call)["draft_index"] is None else None
-    return _tensors(sample_output(len(positions), num_logprobs, positions.device))
+    return batch, rebuild(facts["params"], param_tensors)
 
 
 def _fields(names: Sequence[str], given: Given) -> dict[str, Any]:
@@ -100,11 +104,6 @@ def _policy(call: str) -> Policy:
 @lru_cache
 def _sampler(backend: str) -> Sampler:
     return load_sampler(backend)
-
-
-def _num_logprobs(call: str) -> int | None:
-    num_logprobs: int | None = _facts(call)["params"]["fields"]["num_logprobs"]
-    return num_logprobs
 
 
 def _tensors(output: object) -> list[Tensor]:

@@ -152,6 +152,24 @@ def test_a_whole_step_compiles_around_the_reference(compiler: str, changes: dict
     assert_compiled_like_eager("reference", compiler, **changes)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_batches_of_other_sizes_share_a_compiled_step() -> None:
+    graphs: list[object] = []
+
+    def count(graph: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(Step.forward, fullgraph=True, backend=count)
+    for num_reqs in (3, 4, 5, 6):
+        step = Step("reference", Probabilistic(), stacked(num_reqs, temperature=0.7, logprobs=1))
+        hidden = torch.randn(num_reqs, 2, WIDTH, generator=torch.Generator().manual_seed(1))
+        given = step, hidden, torch.arange(num_reqs)
+        with torch.no_grad():
+            assert all(map(torch.equal, compiled(*given), Step.forward(*given)))
+    assert len(graphs) == 2
+
+
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("backend", ["triton", "cupy"])
