@@ -5,7 +5,7 @@ from pathlib import Path
 from ..adapters.chat_template import ChatTemplate
 from ..adapters.error_text import read_named
 from ..core import ConfigError
-from .config import Config
+from .config import Config, DecodingConfig
 from .request import GenerationRequest, check_text
 from .token_masks import NewTokenMasks
 from .wiring import Wired
@@ -28,18 +28,17 @@ def make_request(prompt: str, config: Config, wired: Wired) -> GenerationRequest
         stop=decoding.stop,
         stop_token_ids=decoding.stop_token_ids,
         ignore_eos=decoding.ignore_eos,
-        new_masks=new_masks(config, wired) if decoding.has_grammar else None,
+        new_masks=_new_masks(decoding, wired),
     )
 
 
-def new_masks(config: Config, wired: Wired) -> NewTokenMasks:
-    """Returns a function that makes the masks of the config's grammar; raises as `make_request`."""
-    wanted = config.decoding
-    grammars = wired.grammars(wanted.stop_token_ids)
+def _new_masks(wanted: DecodingConfig, wired: Wired) -> NewTokenMasks | None:
     if wanted.regex is not None:
-        return grammars.regex(wanted.regex)
-    assert wanted.json_schema is not None
-    return grammars.json_schema(read_named(Path(wanted.json_schema), "a UTF-8 text file"))
+        return wired.grammars(wanted.stop_token_ids).regex(wanted.regex)
+    if wanted.json_schema is not None:
+        grammars = wired.grammars(wanted.stop_token_ids)
+        return grammars.json_schema(read_named(Path(wanted.json_schema), "a UTF-8 text file"))
+    return None
 
 
 def _chat(prompt: str, wired: Wired) -> list[int]:

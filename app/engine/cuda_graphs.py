@@ -6,7 +6,7 @@ between drafting and verifying, drafting, scoring and verifying are a graph each
 
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from weakref import WeakKeyDictionary, ref
+from functools import lru_cache
 
 import torch
 from attrs import define, field
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ...core import PADDING_TOKEN_ID, SamplingTensors, Scores, TokenCounts, VerifyOutput
 from ...core.allowed_tokens import WORD_BITS
+from ...core.policies.parameters import derived
 from ...core.tensor_fields import leaves, mapped, named_tensors
 from ..decode import DecodeStep
 from ..drafter import Drawn
@@ -29,6 +30,8 @@ MAX_GRAPHS = 128
 _POWERS_UP_TO = 8
 _LEAST_BOUND = 256
 
+Params = tuple[SamplingTensors, Hashable]
+"""Parameters for all rows of a graph, and a key of those that it can serve."""
 Answer = Callable[[], list[Verdict]]
 """Returns a step's verdicts, one for each row; calling it waits."""
 
@@ -63,7 +66,7 @@ class CapturedStep:
         packed: see `acceptor.app.verdicts.pack`.
         output: what was packed.
         replays: the graphs: one for the whole step, or with masks drafting, scoring and the rest.
-        loaded: a weak reference to the batch whose parameters are in the frontier.
+        loaded: the parameters that were copied into the frontier last.
     """
 
     frontier: Frontier
@@ -73,10 +76,10 @@ class CapturedStep:
     packed: Tensor = field(init=False)
     output: VerifyOutput = field(init=False)
     replays: Sequence[Callable[[], None]] = field(init=False)
-    loaded: Callable[[], Running | None] = field(default=lambda: None, init=False)
+    loaded: SamplingTensors | None = field(default=None, init=False)
     draft_limits: list[int] = field(factory=list, init=False)
 
-    def launch(self) -> Answer:
+    def launch(self, running: Running) -> Answer:
         """Run it; waits for the drafts if they have masks."""
         if self.masks is None:
             (replay,) = self.replays
@@ -87,18 +90,13 @@ class CapturedStep:
             drafted = _sent(self.draft.token_ids)
             score()
             # Masks are filled while the target computes.
-            self.masks.load(self._filled(drafted()))
+            requests = [state.masks for state in running.states]
+            num_bits = WORD_BITS * self.masks.allowed_tokens.shape[1]
+            drafts = drafted().tolist()[: len(requests)]
+            self.masks.load(fill_masks(requests, drafts, num_bits))
             verify()
         packed, output = _sent(self.packed), self.output
         return lambda: read_verdicts(packed(), output)
-
-    def _filled(self, drafted: Tensor) -> StepMasks:
-        running = self.loaded()
-        assert running is not None
-        assert self.masks is not None
-        requests = [state.masks for state in running.states]
-        num_bits = WORD_BITS * self.masks.allowed_tokens.shape[1]
-        return fill_masks(requests, drafted.tolist()[: len(requests)], num_bits)
 
 
 @define(eq=False)
@@ -118,9 +116,7 @@ class GraphRunner:
     is_bounded: bool = False
     is_captured: bool = field(default=True, init=False)
     captured: dict[Hashable, CapturedStep] = field(factory=dict, init=False)
-    _params: WeakKeyDictionary[Running, tuple[SamplingTensors, Hashable]] = field(
-        factory=WeakKeyDictionary, init=False
-    )
+    _params_of: Callable[[Running], Params] = derived(lambda _: lru_cache(1)(_padded_params))
     _begun: deque[Answer] = field(factory=deque, init=False)
     _last: CapturedStep | None = field(default=None, init=False)
 
@@ -142,7 +138,7 @@ class GraphRunner:
         output = captured.output
         if not is_same or output.logprobs is not None or output.total_variation is not None:
             return False
-        self._begun.append(captured.launch())
+        self._begun.append(captured.launch(running))
         return True
 
     def drop(self) -> None:
@@ -152,20 +148,8 @@ class GraphRunner:
     def _launch(self, running: Running, draft_limits: Sequence[int]) -> None:
         captured = self._captured_for(running, max(draft_limits))
         self._load(captured, running, draft_limits)
-        self._begun.append(captured.launch())
+        self._begun.append(captured.launch(running))
         self._last = captured
-
-    def _params_of(self, running: Running) -> tuple[SamplingTensors, Hashable]:
-        """Parameters for all rows of the graph, and a key of those that one graph can serve."""
-        if running not in self._params:
-            params = running.stack(padded(len(running.states)))
-            # Values that are not in tensors choose the kernels.
-            kinds = [
-                (one.shape, one.dtype) if isinstance(one, Tensor) else one
-                for _, one in leaves(params)
-            ]
-            self._params[running] = params, tuple(kinds)
-        return self._params[running]
 
     def _captured_for(self, running: Running, num_spec_tokens: int) -> CapturedStep:
         bound = self._bound(running) if self.is_bounded else None
@@ -241,12 +225,13 @@ class GraphRunner:
 
     def _load(self, captured: CapturedStep, running: Running, draft_limits: Sequence[int]) -> None:
         frontier, idle_slot_id = captured.frontier, self.step.num_slots
-        if captured.loaded() is not running:
-            new = named_tensors(self._params_of(running)[0])
+        params, _ = self._params_of(running)
+        if captured.loaded is not params:
             # This does not wait for the device.
-            for (_, goal), (_, one) in zip(named_tensors(frontier.params), new, strict=True):
+            goals = named_tensors(frontier.params)
+            for (_, goal), (_, one) in zip(goals, named_tensors(params), strict=True):
                 goal.copy_(one, non_blocking=True)
-            captured.loaded = ref(running)
+            captured.loaded = params
         captured.draft_limits = list(draft_limits)
         num_rows = frontier.params.num_reqs
         rows = rows_of(running.known, draft_limits, num_rows, idle_slot_id)
@@ -255,6 +240,13 @@ class GraphRunner:
             draft = self.step.draft(Frontier.of(running.known, draft_limits, frontier.params))
             captured.drafts.fill_(PADDING_TOKEN_ID)
             captured.drafts[: draft.token_ids.shape[1], : len(draft_limits)] = draft.token_ids.t()
+
+
+def _padded_params(running: Running) -> Params:
+    params = running.stack(padded(len(running.states)))
+    # Values that are not in tensors choose the kernels.
+    held = (one for _, one in leaves(params))
+    return params, tuple((one.shape, one.dtype) if isinstance(one, Tensor) else one for one in held)
 
 
 def padded(num_reqs: int) -> int:

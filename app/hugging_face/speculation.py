@@ -32,7 +32,7 @@ from ..ngram_drafter import NgramDrafter
 from ..wiring import with_settings
 from .loop import Loop
 from .recipe import LogitsRecipe
-from .support import check_config, check_inputs, check_processors
+from .support import check_call, check_config
 from .texts import Texts
 
 
@@ -104,8 +104,7 @@ class Speculation:
                 mode.
         """
         check_config(generation_config)
-        check_processors(logits_processor)
-        check_inputs(model_kwargs)
+        check_call(logits_processor, model_kwargs)
         target = adapt_network(model)
         check_tensor("input_ids", input_ids, (None, None), (torch.int64,), target.device)
         lengths = [one.max_length for one in stopping_criteria if type(one) is MaxLengthCriteria]

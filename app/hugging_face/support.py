@@ -126,24 +126,17 @@ def check_config(config: GenerationConfig) -> None:
             raise unfit(name, wanted, repr(value), UnavailableError)
 
 
-def check_processors(processors: Iterable[Any]) -> None:
-    """Check that no processor depends on more than the ids and scores given to it.
+def check_call(processors: Iterable[Any], inputs: Mapping[str, Any]) -> None:
+    """Check that nothing depends on more than the ids, their padding and the scores.
 
     Raises:
-        UnavailableError: one of transformers' processors does.
+        UnavailableError: one of transformers' processors does, or the model has other inputs, or a
+            filled cache is passed.
     """
     for processor in processors:
         if isinstance(processor, STATEFUL):
             got, expected = f"a {type(processor).__name__}", "functions of ids and scores"
             raise unfit("logits_processor", expected, got, UnavailableError)
-
-
-def check_inputs(inputs: Mapping[str, Any]) -> None:
-    """Check that a model has no inputs other than ids and their padding.
-
-    Raises:
-        UnavailableError: it has others, or a filled cache is passed.
-    """
     for name, value in inputs.items():
         if name not in INPUTS and value is not None:
             got = f"a {type(value).__name__}"
