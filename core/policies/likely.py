@@ -25,7 +25,7 @@ class _AmongLikely(Policy):
 
     def total_variation(self, view: DraftView) -> Tensor:
         """The variation over all tokens that could have been drafted."""
-        return total_variation(view, self._accepted(view).to(torch.float64))
+        return total_variation(view, self._accepted(view))
 
     def _accepted(self, view: DraftView) -> Tensor:
         """[K, vocab_size] bool."""

@@ -128,7 +128,7 @@ def total_variation(view: DraftView, acceptance: Tensor) -> Tensor:
 
     Args:
         view: the draft.
-        acceptance: [K, vocab_size] float64, the chance a(x) that each token would survive.
+        acceptance: [K, vocab_size or 1] bool, a(x): whether each token would survive.
 
     Returns:
         [K] float64.

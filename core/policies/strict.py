@@ -76,8 +76,7 @@ class Fly(Policy):
 
     def total_variation(self, view: DraftView) -> Tensor:
         """Assumes that every draft is forgiven where this one is; exact for one-hot drafts."""
-        forgiven = self._forgiven(view).to(torch.float64)
-        return total_variation(view, forgiven[:, None].expand(-1, view.target_log_probs.shape[1]))
+        return total_variation(view, self._forgiven(view)[:, None])
 
     def _forgiven(self, view: DraftView) -> Tensor:
         log_p = view.target_log_probs[: view.num_draft_tokens]
