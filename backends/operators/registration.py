@@ -15,11 +15,9 @@ import attrs
 import torch
 from torch import Tensor
 
-from ...core import InvalidInputError, Policy, Sampler, SamplingTensors, Stream
-from ...core.batch import SampleBatch, VerifyBatch
+from ...core import InvalidInputError, SampleBatch, Sampler, Stream, TokenCounts, VerifyBatch
 from ...core.call_memory import empty_sample_output, empty_verify_output
 from ...core.tensor_fields import named_tensors
-from ...core.token_counts import TokenCounts
 from ..registry import load_sampler
 
 Given = list[Tensor | None]
@@ -40,44 +38,39 @@ SAMPLE = (
 def verify(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]:
     """See `VerifyOperator`."""
     sampler = _sampler(_facts(call)["backend"])
-    return _tensors(sampler.verify(*_verify_arguments(call, param_tensors, given)))
+    return _tensors(sampler.verify(*_arguments(call, param_tensors, given)))
 
 
 @verify.register_fake
 def _(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]:
-    return _tensors(empty_verify_output(*_verify_arguments(call, param_tensors, given)))
+    return _tensors(empty_verify_output(*_arguments(call, param_tensors, given)))
 
 
 @torch.library.custom_op("acceptor::sample", mutates_args=())
 def sample(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]:
     """See `SampleOperator`."""
     sampler = _sampler(_facts(call)["backend"])
-    return _tensors(sampler.sample(*_sample_arguments(call, param_tensors, given)))
+    return _tensors(sampler.sample(*_arguments(call, param_tensors, given)))
 
 
 @sample.register_fake
 def _(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]:
-    return _tensors(empty_sample_output(*_sample_arguments(call, param_tensors, given)))
+    return _tensors(empty_sample_output(*_arguments(call, param_tensors, given)))
 
 
-def _verify_arguments(
-    call: str, param_tensors: list[Tensor], given: Given
-) -> tuple[VerifyBatch, SamplingTensors, Policy]:
-    batch = VerifyBatch(**_fields(VERIFY, given))
-    return batch, rebuild(_facts(call)["params"], param_tensors), _policy(call)
-
-
-def _sample_arguments(
-    call: str, param_tensors: list[Tensor], given: Given
-) -> tuple[SampleBatch, SamplingTensors]:
+def _arguments(call: str, param_tensors: list[Tensor], given: Given) -> tuple[Any, ...]:
+    """The batch, the parameters and, for a verification, the policy."""
     facts = _facts(call)
+    params = rebuild(facts["params"], param_tensors)
+    if "policy" in facts:
+        return VerifyBatch(**_fields(VERIFY, given)), params, rebuild(facts["policy"], [])
     batch = SampleBatch(
         draft_index=facts["draft_index"],
         draft_stream=Stream(facts["draft_stream"]),
         target_vocab_size=facts["target_vocab_size"],
         **_fields(SAMPLE, given),
     )
-    return batch, rebuild(facts["params"], param_tensors)
+    return batch, params
 
 
 def _fields(names: Sequence[str], given: Given) -> dict[str, Any]:
@@ -93,12 +86,6 @@ def _fields(names: Sequence[str], given: Given) -> dict[str, Any]:
 def _facts(call: str) -> dict[str, Any]:
     facts: dict[str, Any] = json.loads(call)
     return facts
-
-
-@lru_cache(maxsize=1024)
-def _policy(call: str) -> Policy:
-    policy: Policy = rebuild(_facts(call)["policy"], [])
-    return policy
 
 
 @lru_cache
