@@ -221,10 +221,9 @@ class SampleBatch:
 
 
 def _check_logits(
-    name: str, logits: object, num_dims: int = 2, device: torch.device | None = None
+    name: str, logits: Tensor, num_dims: int = 2, device: torch.device | None = None
 ) -> None:
     check_tensor(name, logits, (None,) * num_dims, FLOATS, device)
-    assert isinstance(logits, Tensor)
     check_integer(f"{name}.shape[-1]", logits.shape[-1], 1)
     if logits.shape[-1] > 1:
         check_integer(f"{name}.stride(-1)", logits.stride(-1), 1, 1)
