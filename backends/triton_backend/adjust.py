@@ -40,7 +40,7 @@ WORDS = tl.constexpr(_LOOK_UP.format(4, "b32"))
 def seen(call, request, ids):
     """1 where a token is in the prompt or the output, any shape: int32; zeros without penalties."""
     flags = ids * 0
-    if call.adjust.repetition is not None:
+    if call.entries.repetition is not None:
         inside = ids < call.target.vocab_size
         base = request_slot(call, request) * call.counts.stride
         in_output = tl.load(call.counts.output_counts + base + ids, mask=inside, other=0)
@@ -54,13 +54,13 @@ def changed(call, row, begin, end):
     """Which entries of a request's bias, and which drafts before the row, are ids in a range."""
     entry = tl.arange(0, call.variant.bias_width)
     biased = entry < 0
-    if call.adjust.bias_ids is not None:
-        bias_ids = call.adjust.bias_ids + entry_of(call, row.request) * call.adjust.bias_width
-        token = tl.load(bias_ids + entry, mask=entry < call.adjust.bias_width, other=-1)
+    if call.entries.bias_ids is not None:
+        bias_ids = call.entries.bias_ids + entry_of(call, row.request) * call.entries.bias_width
+        token = tl.load(bias_ids + entry, mask=entry < call.entries.bias_width, other=-1)
         biased = (token >= begin) & (token < end)
     place = tl.arange(0, triton.next_power_of_2(call.variant.num_drafts + 1))
     drafted = place < 0
-    if call.adjust.repetition is not None and call.variant.num_drafts > 0:
+    if call.entries.repetition is not None and call.variant.num_drafts > 0:
         tokens = draft_places(call, row.request, place)
         token = tl.load(tokens, mask=place < row.place, other=-1)
         drafted = (token >= begin) & (token < end)
@@ -78,14 +78,14 @@ def _next(flags, last):
 def adjusted(call, row, logits, ids, seen, changed):
     """Logits of a target's row with bias and penalties, each operation rounded separately."""
     biased, drafted, following_bias, following_draft = changed
-    if call.adjust.bias_ids is not None:
-        base = entry_of(call, row.request) * call.adjust.bias_width
+    if call.entries.bias_ids is not None:
+        base = entry_of(call, row.request) * call.entries.bias_width
         while following_bias < NOWHERE:
-            token = tl.load(call.adjust.bias_ids + base + following_bias).to(tl.int32)
-            value = tl.load(call.adjust.bias_values + base + following_bias)
+            token = tl.load(call.entries.bias_ids + base + following_bias).to(tl.int32)
+            value = tl.load(call.entries.bias_values + base + following_bias)
             logits = tl.where(ids == token, logits + value, logits)
             following_bias = _next(biased, following_bias)
-    if call.adjust.repetition is not None:
+    if call.entries.repetition is not None:
         seen, occurrences = _beside(logits, seen)
         if call.variant.num_drafts > 0:
             while following_draft < NOWHERE:

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from .device import let_next_stage_start
+
 
 class TargetRows(NamedTuple):
     """Rows of raw target logits, addressed by request and row."""
@@ -52,14 +54,6 @@ class Requests(NamedTuple):
     slots_step: Any
 
 
-class Entries(NamedTuple):
-    """The data of each entry of the parameters, except for what other groups hold."""
-
-    seeds: Any
-    processed: Any
-    """[num_reqs] bool, whether logprobs are of a request's law; else they are of raw logits."""
-
-
 class RecipeArguments(NamedTuple):
     """Each request's recipe, see `RecipeTensors`; a filter that no request uses is None."""
 
@@ -72,8 +66,12 @@ class RecipeArguments(NamedTuple):
     top_p: Any
 
 
-class Adjustments(NamedTuple):
-    """Logit bias and penalties; None where no request has any."""
+class Entries(NamedTuple):
+    """The data of each entry of the parameters, except for recipes; None where no request asks."""
+
+    seeds: Any
+    processed: Any = None
+    """[num_reqs] bool, whether logprobs are of a request's law; else they are of raw logits."""
 
     bias_ids: Any = None
     bias_values: Any = None
@@ -129,17 +127,12 @@ class Scratch(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """The memory for results, see `VerifyOutput`."""
+    """The memory for results, see `VerifyOutput` and `Logprobs`."""
 
     token_ids: Any
     num_accepted: Any
     status: Any
     total_variation: Any
-
-
-class LogprobOutputs(NamedTuple):
-    """The memory for logprobs, see `Logprobs`."""
-
     emitted: Any
     top_token_ids: Any
     top: Any
@@ -182,11 +175,9 @@ class Call(NamedTuple):
     requests: Requests
     counts: Counts
     entries: Entries
-    adjust: Adjustments
     target_recipe: RecipeArguments
     draft_recipe: RecipeArguments
     outputs: Outputs
-    logprobs: LogprobOutputs
     scratch: Scratch
     leniency: Leniency
     stream: Any
@@ -203,12 +194,13 @@ class Call(NamedTuple):
         )
 
 
-@triton.jit
-def opened(call, BODY: tl.constexpr, rest):
-    """Run a kernel's body with a call that loops can carry.
+@triton.jit(repr=lambda kind: kind.constants["STAGE"].__name__)
+def stage_kernel(call, rest, STAGE: tl.constexpr):
+    """Run a stage in each program, with a call that loops can carry.
 
     Triton 3.6 cannot carry a tuple that mixes constants and other values through a loop. Every
     integer that is 1 is a constant, unless it got a name inside the kernel.
     """
+    let_next_stage_start(call.variant.overlaps)
     values = call[:-1]
-    BODY(Call(*values, call.variant), *rest)  # type: ignore[call-arg]
+    STAGE(Call(*values, call.variant), *rest)  # type: ignore[call-arg]

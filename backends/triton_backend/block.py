@@ -4,33 +4,27 @@ import triton
 import triton.language as tl
 
 from .accept import NUM_SUMS, SURVIVED, open_draft, test_draft
-from .arguments import opened
 from .device import wait_for_stage_before
 from .draw import Draw, certain_token, drawable_statistics
 from .logits import NEVER
-from .outputs import conclude, finish, write_outputs
+from .outputs import REJECTED, at_row, conclude, finish, first_halt, write_outputs
+from .quarters import TILE
 from .random_bits import RECOVER, log_acceptance_uniform
 from .records import law_of, load_decisions
 from .rows import inverse_temperature, open_request, open_row, temperature_of
 from .units import UNITS, in_units
-from .verdicts import REJECTED, at_row, first_halt
 
 SLACK = tl.constexpr(1e-4)
 """More than rounding can change the logarithm of a sum of probabilities."""
 
 
 @triton.jit
-def block_kernel(call, num_parts, tiles_per_part, TILE: tl.constexpr):
+def block_stage(call, num_parts, tiles_per_part):
     """A program per part of a row after row 0: sums the mass of its max(P p - q, 0).
 
     Only rows where the draft may end are summed. Row 0 is not: the draft ends there if at no other.
     The last program to finish a request concludes it.
     """
-    opened(call, _judge_part, (num_parts, tiles_per_part, TILE))
-
-
-@triton.jit
-def _judge_part(call, num_parts, tiles_per_part, TILE: tl.constexpr):
     NUM_DRAFTS: tl.constexpr = call.variant.num_drafts
     STEPS: tl.constexpr = max(NUM_DRAFTS - 1, 1)
     part = tl.program_id(0) % num_parts

@@ -7,27 +7,19 @@ import triton
 import triton.language as tl
 
 from .accept import leniency_of, open_draft, survives_by_rate, survives_by_ratio, test_draft
-from .arguments import opened
-from .device import let_next_stage_start, wait_for_stage_before
+from .device import wait_for_stage_before
 from .draw import Draw, certain_token
 from .logits import NEVER
-from .outputs import conclude
+from .outputs import BONUS, GOES_ON, REJECTED, STOP_DRAFT, STOP_MASK, STOP_TARGET, conclude
 from .queue import reset_queue
 from .random_bits import RECOVER
 from .records import law_of, store_decision
 from .rows import inverse_temperature, open_request, open_row
-from .verdicts import STOP_MASK, STOP_TARGET, verdict_of
 
 
 @triton.jit
-def decide_kernel(call):
+def decide_stage(call):
     """One program per target row."""
-    opened(call, _decide_row, ())
-
-
-@triton.jit
-def _decide_row(call):
-    let_next_stage_start(call.variant.overlaps)
     NUM_DRAFTS: tl.constexpr = call.variant.num_drafts
     place = tl.program_id(0) % (NUM_DRAFTS + 1)
     request = open_request(call, tl.program_id(0) // (NUM_DRAFTS + 1))
@@ -108,7 +100,6 @@ def _judged(call, request, row, law, drafted, greedy):
         if POLICY == "fly":
             second_number = tl.where(drafted.allowed, second_number, 2.0 * second_number)
             first_number = tl.where(drafted.allowed | test.dense, first_number, 0.0)
-    kind = verdict_of(
-        row.place, request.num_drafts, row.place >= 0, test.usable | (tested == 0), accepted
-    )
+    kind = tl.where(test.usable | (tested == 0), tl.where(accepted, GOES_ON, REJECTED), STOP_DRAFT)
+    kind = tl.where(row.place >= request.num_drafts, BONUS, kind)
     return kind, token, first_number, second_number

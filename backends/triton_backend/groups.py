@@ -5,7 +5,7 @@ Triton's specialisation, checks and plan depend on. Batches, parameters and outp
 so this is computed once for each.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from attrs import asdict, frozen
@@ -15,11 +15,9 @@ from ...core import SampleBatch, SampleOutput, VerifyBatch, VerifyOutput
 from ...core.call_memory import WORKSPACE_ALIGNMENT
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from .arguments import (
-    Adjustments,
     Counts,
     DraftRows,
     Entries,
-    LogprobOutputs,
     Masks,
     Outputs,
     RecipeArguments,
@@ -95,36 +93,33 @@ def batch_part(batch: VerifyBatch | SampleBatch) -> Part:
 
 def params_part(params: SamplingTensors) -> Part:
     """The part of parameters."""
-    adjust, bias = Adjustments(), params.bias
+    entries, bias = Entries(params.seeds), params.bias
+    if params.num_logprobs is not None:
+        entries = entries._replace(processed=params.logprobs_processed)
     if bias is not None:
-        adjust = Adjustments(bias.token_ids, bias.values, bias.token_ids.shape[1])
+        width = bias.token_ids.shape[1]
+        entries = entries._replace(
+            bias_ids=bias.token_ids, bias_values=bias.values, bias_width=width
+        )
     if params.penalties is not None:
-        adjust = adjust._replace(**asdict(params.penalties, recurse=False))
-    processed = None if params.num_logprobs is None else params.logprobs_processed
+        entries = entries._replace(**asdict(params.penalties, recurse=False))
     recipes = _recipe(params.target, params.slot_ids), _recipe(params.draft, params.slot_ids)
-    return Part.of(
-        Entries(params.seeds, processed),
-        adjust,
-        *recipes,
-        facts=(*_facts(params), params.num_logprobs),
-    )
+    return Part.of(entries, *recipes, facts=(*_facts(params), params.num_logprobs))
 
 
 def drafting_part(params: SamplingTensors) -> Part:
     """The part of a draft draw's parameters: the draft's recipe takes the target's place."""
     recipe = _recipe(params.draft, params.slot_ids)
-    entries = Entries(params.seeds, None)
-    return Part.of(entries, Adjustments(), recipe, recipe, facts=_facts(params))
+    return Part.of(Entries(params.seeds), recipe, recipe, facts=_facts(params))
 
 
 def output_part(out: VerifyOutput | SampleOutput) -> Part:
     """The part of an output."""
-    groups = (
-        Outputs(*_by_name(Outputs._fields, out)),
-        LogprobOutputs(*_by_name(LogprobOutputs._fields, out.logprobs)),
+    outputs = Outputs(
+        *(getattr(out, name, getattr(out.logprobs, name, None)) for name in Outputs._fields)
     )
-    tensors = [tensor for group in groups for tensor in group if tensor is not None]
-    return Part.of(*groups, facts=tuple([(one.shape, one.stride()) for one in tensors]))
+    tensors = [tensor for tensor in outputs if tensor is not None]
+    return Part.of(outputs, facts=tuple([(one.shape, one.stride()) for one in tensors]))
 
 
 def make_call(
@@ -151,10 +146,6 @@ def make_call(
 
 def _facts(params: SamplingTensors) -> tuple[object, ...]:
     return params.num_reqs, params.target.all_greedy, params.draft.all_greedy
-
-
-def _by_name(names: Sequence[str], owner: object) -> list[Any]:
-    return [getattr(owner, name, None) for name in names]
 
 
 def _strided(integers: Tensor | None) -> tuple[Tensor | None, int]:

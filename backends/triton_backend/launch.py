@@ -5,30 +5,28 @@ from typing import Any, NamedTuple
 
 from ...core.errors import UnavailableError
 from .accept import ENTROPY, MOVED, SURVIVED
-from .block import block_kernel
-from .decide import decide_kernel
-from .logprobs import logprobs_kernel
+from .block import block_stage
+from .decide import decide_stage
+from .logprobs import logprobs_stage
 from .plan import Plan
-from .statistics import seen_kernel, statistics_kernel
-from .sums import sums_kernel
-from .thresholds.counted import counts_kernel
-from .thresholds.settled import thresholds_kernel
+from .quarters import TILE
+from .statistics import seen_stage, statistics_stage
+from .sums import sums_stage
+from .thresholds.counted import counts_stage
+from .thresholds.settled import thresholds_stage
 
 Launcher = Callable[..., Any]
 """Called with a kernel, its grid, its arguments, and Triton's options by name."""
 
 
 class Launch(NamedTuple):
-    """A kernel, its number of programs, its arguments after the call, and Triton's options."""
+    """A stage, its number of programs, its arguments after the call, and Triton's options."""
 
-    kernel: Any
+    stage: Any
     num_programs: int
-    rest: tuple[int, ...]
+    rest: tuple[Any, ...]
     options: dict[str, Any]
 
-
-TILE = 4
-"""Blocks that are read at once: two warps with 16-byte loads, four in flight per thread."""
 
 READ_WARPS = 2
 MASKED_REGISTERS = 48
@@ -84,47 +82,38 @@ def launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
 
 def statistics_launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
     """Stage 1: fills the records with the block statistics of every row."""
-    layout, options = plan.layout, {"num_warps": READ_WARPS}
+    layout, reading, options = plan.layout, _reading(plan, num_processors), {}
     if layout.has_penalties:
-        parts, rest = _split(layout.num_reqs, layout.num_blocks, num_processors)
-        yield Launch(seen_kernel, layout.num_reqs * parts, rest, {})
-        options |= _behind(plan)
+        yield reading(seen_stage, layout.num_reqs, num_warps=ADJUSTED_WARPS)
+        options = _behind(plan)
     if plan.is_adjusted:
         options["num_warps"] = ADJUSTED_WARPS
     elif plan.is_masked:
         options["maxnreg"] = MASKED_REGISTERS
     second = plan.variant.num_drafts * (plan.variant.policy == "relaxed")
-    rows = layout.num_rows - layout.num_reqs * second
-    parts, rest = _split(rows, layout.num_blocks, num_processors)
-    yield Launch(statistics_kernel, rows * parts, rest, options)
+    yield reading(statistics_stage, layout.num_rows - layout.num_reqs * second, **options)
 
 
 def decision_launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
     """All later stages, which use block statistics from any source."""
-    layout, behind = plan.layout, _behind(plan)
+    layout, behind, reading = plan.layout, _behind(plan), _reading(plan, num_processors)
     of_rows = {"num_warps": ROW_WARPS, **behind}
     if plan.reads_draft or plan.variant.filters:
         of_rows["maxnreg"] = ROW_REGISTERS
     if plan.variant.filters:
-        yield Launch(thresholds_kernel, layout.num_rows, (), of_rows)
-        tiles = layout.num_rows * -(-layout.num_blocks // TILE)
+        yield Launch(thresholds_stage, layout.num_rows, (), of_rows)
+        tiles = layout.num_rows * -(-layout.num_blocks // TILE.value)
         programs = min(num_processors * COUNTS_PER_PROCESSOR, tiles)
         options = {"num_warps": COUNT_WARPS, "maxnreg": COUNT_REGISTERS, **behind}
-        yield Launch(counts_kernel, programs, (TILE,), options)
-    drafts = layout.num_verdicts - layout.num_reqs
-    parts, rest = _split(drafts, layout.num_blocks, num_processors)
-    options = {"num_warps": READ_WARPS, **behind}
+        yield Launch(counts_stage, programs, (), options)
     for what in _sums_of(plan):
-        yield Launch(sums_kernel, drafts * parts, (*rest[:-1], what.value, TILE), options)
-    yield Launch(decide_kernel, layout.num_verdicts, (), of_rows)
+        yield reading(sums_stage, layout.num_verdicts - layout.num_reqs, what, **behind)
+    yield Launch(decide_stage, layout.num_verdicts, (), of_rows)
     if plan.variant.policy == "block":
         steps = layout.num_reqs * max(plan.variant.num_drafts - 1, 1)
-        parts, rest = 1, (1, 0, TILE)
-        if plan.reads_draft:
-            parts, rest = _split(steps, layout.num_blocks, num_processors)
-        yield Launch(block_kernel, steps * parts, rest, {"num_warps": ROW_WARPS, **behind})
+        yield reading(block_stage, steps, num_warps=ROW_WARPS, **behind)
     if layout.has_raw:
-        yield Launch(logprobs_kernel, layout.num_verdicts, (), {"num_warps": ROW_WARPS})
+        yield Launch(logprobs_stage, layout.num_verdicts, (), {"num_warps": ROW_WARPS})
 
 
 def _behind(plan: Plan) -> dict[str, Any]:
@@ -141,12 +130,20 @@ def _sums_of(plan: Plan) -> list[Any]:
     return wanted
 
 
-def _split(num_rows: int, num_blocks: int, num_processors: int) -> tuple[int, tuple[int, ...]]:
-    """In how many parts each row is read, and the kernel's arguments for that."""
-    wave = num_processors * PROGRAMS_PER_PROCESSOR
-    # One wave, unless its programs would be few and long: they end unevenly.
-    programs = wave if num_rows <= wave // 4 else wave * WAVES
-    tiles = -(-num_blocks // TILE)
-    tiles_per_part = -(-tiles // min(tiles, -(-programs // max(num_rows, 1))))
-    parts = -(-tiles // tiles_per_part)
-    return parts, (parts, tiles_per_part, TILE)
+def _reading(plan: Plan, num_processors: int) -> Callable[..., Launch]:
+    """Makes launches of stages that read all blocks of rows, each row in equal parts."""
+
+    def launch(stage: Any, num_rows: int, *rest: Any, **options: Any) -> Launch:
+        wave = num_processors * PROGRAMS_PER_PROCESSOR
+        # One wave, unless its programs would be few and long: they end unevenly.
+        programs = wave if num_rows <= wave // 4 else wave * WAVES
+        tiles = -(-plan.layout.num_blocks // TILE.value)
+        # Without draft logits block verification reads nothing.
+        if stage is block_stage and not plan.reads_draft:
+            tiles = 1
+        tiles_per_part = -(-tiles // min(tiles, -(-programs // max(num_rows, 1))))
+        parts = -(-tiles // tiles_per_part)
+        options = {"num_warps": READ_WARPS, **options}
+        return Launch(stage, num_rows * parts, (parts, tiles_per_part, *rest), options)
+
+    return launch

@@ -63,7 +63,7 @@ def widened(logits):
 def target_logits(call, row, ids):
     """Adjusted logits of tokens of a target's row, any shape; -inf outside the vocabulary."""
     logits = raw_logits(call, row, ids)
-    if call.adjust.bias_ids is not None or call.adjust.repetition is not None:
+    if call.entries.bias_ids is not None or call.entries.repetition is not None:
         in_range = changed(call, row, 0, call.target.vocab_size)
         logits = adjusted(call, row, logits, ids, seen(call, row.request, ids), in_range)
     if call.masks.words is not None:

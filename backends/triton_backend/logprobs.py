@@ -8,20 +8,14 @@ import triton
 import triton.language as tl
 
 from .adjust import NOWHERE
-from .arguments import opened
 from .logits import BLOCK, NEVER, raw_logits, target_logits
 from .records import Law, blocks_of, law_of, load_blocks, log_probs, raw_blocks_of, summed
 from .rows import entry_of, open_row
 
 
 @triton.jit
-def logprobs_kernel(call):
+def logprobs_stage(call):
     """One program per place of the output; all other stages have ended."""
-    opened(call, _write_logprobs, ())
-
-
-@triton.jit
-def _write_logprobs(call):
     NUM_DRAFTS: tl.constexpr = call.variant.num_drafts
     TOP_N: tl.constexpr = call.variant.top_logprobs
     place = tl.program_id(0).to(tl.int64)
@@ -31,14 +25,14 @@ def _write_logprobs(call):
     out = place * TOP_N
     if token < 0:
         ranks = tl.arange(0, triton.next_power_of_2(TOP_N + 1))
-        tl.store(call.logprobs.emitted + place, NEVER)
-        tl.store(call.logprobs.top_token_ids + out + ranks, -1, mask=ranks < TOP_N)
-        tl.store(call.logprobs.top + out + ranks, NEVER, mask=ranks < TOP_N)
+        tl.store(call.outputs.emitted + place, NEVER)
+        tl.store(call.outputs.top_token_ids + out + ranks, -1, mask=ranks < TOP_N)
+        tl.store(call.outputs.top + out + ranks, NEVER, mask=ranks < TOP_N)
     else:
         law, processed, blocks = _law_of(call, row, place)
         token_id, logits = _block(call, row, law, processed, token // BLOCK)
         logit = tl.max(tl.where(token_id == token, logits, NEVER), 0)
-        tl.store(call.logprobs.emitted + place, log_probs(logit, law))
+        tl.store(call.outputs.emitted + place, log_probs(logit, law))
         largest, _masses = load_blocks(call, blocks)
         largest = tl.where(largest >= law.threshold, largest, NEVER)
         block = tl.arange(0, call.variant.width)
@@ -53,8 +47,8 @@ def _write_logprobs(call):
             left, left_id = _behind(call, logits, token_id, last_logit, last_id)
             largest = tl.where(block == winner, left, largest)
             is_left = is_left & ((block != winner) | (left_id < NOWHERE))
-            tl.store(call.logprobs.top_token_ids + out + rank, last_id.to(tl.int64))
-            tl.store(call.logprobs.top + out + rank, log_probs(last_logit, law))
+            tl.store(call.outputs.top_token_ids + out + rank, last_id.to(tl.int64))
+            tl.store(call.outputs.top + out + rank, log_probs(last_logit, law))
 
 
 @triton.jit

@@ -4,18 +4,30 @@ import triton
 import triton.language as tl
 
 from .accept import NUM_SUMS
+from .adjust import NOWHERE
 from .records import VERDICT, decision_of, load_decisions
 from .rows import drafted_token
-from .verdicts import (
-    BONUS,
-    GOES_ON,
-    REJECTED,
-    STOP_DRAFT,
-    STOP_MASK,
-    STOP_TARGET,
-    at_row,
-    first_halt,
-)
+
+REJECTED = tl.constexpr(0)
+BONUS = tl.constexpr(1)
+STOP_TARGET = tl.constexpr(2)
+STOP_DRAFT = tl.constexpr(3)
+GOES_ON = tl.constexpr(4)
+STOP_MASK = tl.constexpr(5)
+"""Verdicts on rows: whether a row ends the draft, and why."""
+
+
+@triton.jit
+def at_row(values, row, chosen):
+    """The value at one row; other rows may hold anything."""
+    return tl.sum(tl.where(row == chosen, values, 0), 0)
+
+
+@triton.jit
+def first_halt(row, kinds):
+    """The first row that ends the draft, and why."""
+    halt = tl.min(tl.where(kinds != GOES_ON, row, NOWHERE), 0)
+    return halt, at_row(kinds, row, halt)
 
 
 @triton.jit

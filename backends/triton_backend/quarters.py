@@ -10,10 +10,23 @@ import triton.language as tl
 
 from ...core.race import BLOCK_SIZE
 from .adjust import adjusted, changed
-from .logits import BLOCK, draft_row, group_mask, group_seen, load_row, masked, target_row
+from .logits import (
+    BLOCK,
+    LOG2_E,
+    NEVER,
+    draft_row,
+    group_mask,
+    group_seen,
+    load_row,
+    masked,
+    target_row,
+)
 
 QUARTER = tl.constexpr(BLOCK_SIZE // 4)
 """The logits that 16 lanes read at once, 8 each."""
+
+TILE = tl.constexpr(4)
+"""Blocks that are read at once: two warps with 16-byte loads, four in flight per thread."""
 
 
 @triton.jit
@@ -55,7 +68,7 @@ def quarter_marks(call, row, block):
     """
     seen = [block, block, block, block]
     mask = seen
-    if call.adjust.repetition is not None:
+    if call.entries.repetition is not None:
         seen = [group_seen(call, row, _groups_of(block, n)) for n in (0, 1, 2, 3)]
     if call.masks.words is not None:
         mask = [group_mask(call, row, _groups_of(block, n)) for n in (0, 1, 2, 3)]
@@ -66,12 +79,12 @@ def quarter_marks(call, row, block):
 def adjusted_quarters(call, row, block, quarters, marks):
     """Logits with bias, penalties and mask, unless it is a draft's row."""
     seen, mask = marks
-    if call.adjust.bias_ids is not None or call.adjust.repetition is not None:
+    if call.entries.bias_ids is not None or call.entries.repetition is not None:
         if row.is_draft == 0:
             ids = quarter_ids(block)
             within = changed(call, row, tl.min(block, 0) * BLOCK, (tl.max(block, 0) + 1) * BLOCK)
             flags = seen
-            if call.adjust.repetition is not None:
+            if call.entries.repetition is not None:
                 flags = [_bits_of(byte) for byte in seen]
             quarters = [
                 adjusted(call, row, quarters[n], ids + n * QUARTER, flags[n], within)
@@ -125,3 +138,17 @@ def quarters_sum(quarters):
     for _ in tl.static_range(7):
         values = tl.sum(tl.reshape(values, [values.shape[0], values.shape[1] // 2, 2]), 2)
     return tl.reshape(values, [values.shape[0]])
+
+
+@triton.jit
+def block_statistics(quarters, inverse):
+    """The largest logit of each block, and the mass relative to it: [blocks] each.
+
+    A NaN or +inf makes the mass NaN.
+    """
+    largest = quarters_max(quarters)
+    reference = tl.where(largest == NEVER, 0.0, largest)[:, None]
+    scale = inverse * LOG2_E
+    # Subtract before scaling: a large logit times a large scale would overflow.
+    weights = [tl.exp2((logits - reference) * scale) for logits in quarters]
+    return largest, quarters_sum(weights)

@@ -174,12 +174,12 @@ def _penalties(call, request):
     inverse = repetition
     presence = request * 0.0
     frequency = presence
-    if call.adjust.repetition is not None:
+    if call.entries.repetition is not None:
         entry = entry_of(call, request)
-        repetition = tl.load(call.adjust.repetition + entry)
+        repetition = tl.load(call.entries.repetition + entry)
         inverse = tl.div_rn(1.0, repetition)
-        presence = tl.load(call.adjust.presence + entry)
-        frequency = tl.load(call.adjust.frequency + entry)
+        presence = tl.load(call.entries.presence + entry)
+        frequency = tl.load(call.entries.frequency + entry)
     return Penalties(repetition, inverse, presence, frequency)
 
 

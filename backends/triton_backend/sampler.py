@@ -16,7 +16,7 @@ from ...core import Policy, SamplingTensors
 from ...core.call_memory import check_fits, check_params, check_policy, check_workspace
 from ..both_verbs import BothVerbs, Output, Verb
 from ..inverse_maps import InverseMaps
-from .arguments import Call
+from .arguments import Call, stage_kernel
 from .device import can_overlap, check_reachable, num_processors
 from .groups import (
     Groups,
@@ -39,7 +39,7 @@ class Known(NamedTuple):
     """A kind of call: for each launch the compiled kernel, its grid and its further arguments."""
 
     plan: Plan
-    launches: Sequence[tuple[Any, int, tuple[int, ...]]]
+    launches: Sequence[tuple[Any, int, tuple[Any, ...]]]
 
     def replay(self, call: Groups, device: int) -> None:
         """Launch all kernels on the current stream; Triton's launch hooks are not asked."""
@@ -126,8 +126,12 @@ class TritonSampler(BothVerbs):
     def _first(self, kind: object, plan: Plan, call: Call, device: Any) -> None:
         """Run a call of a new kind, and remember its launches."""
         launched = [
-            (self._launch(kernel, (programs, 1, 1), call, *rest, **options), programs, rest)
-            for kernel, programs, rest, options in launches(plan, num_processors(device))
+            (
+                self._launch(stage_kernel, (programs, 1, 1), call, rest, stage, **options),
+                programs,
+                (rest, stage),
+            )
+            for stage, programs, rest, options in launches(plan, num_processors(device))
         ]
         if all(compiled for compiled, _, _ in launched):
             if len(self._known) == MOST_KNOWN:

@@ -10,23 +10,16 @@ import triton
 import triton.language as tl
 
 from .adjust import seen
-from .arguments import opened
-from .device import let_next_stage_start, wait_for_stage_before
-from .logits import BLOCK, LOG2_E, NEVER, seen_bytes_of
-from .quarters import adjusted_quarters, quarter_marks, quarters_max, quarters_sum, row_quarters
+from .device import wait_for_stage_before
+from .logits import BLOCK, seen_bytes_of
+from .quarters import TILE, adjusted_quarters, block_statistics, quarter_marks, row_quarters
 from .records import blocks_of, padded, raw_blocks_of
 from .rows import open_row, row_inverse
 
 
 @triton.jit
-def seen_kernel(call, num_parts, tiles_per_part, TILE: tl.constexpr):
+def seen_stage(call, num_parts, tiles_per_part):
     """A program per part of a request's tokens."""
-    opened(call, _gather_part, (num_parts, tiles_per_part, TILE))
-
-
-@triton.jit
-def _gather_part(call, num_parts, tiles_per_part, TILE: tl.constexpr):
-    let_next_stage_start(call.variant.overlaps)
     request = tl.program_id(0) // num_parts
     first = tl.program_id(0) % num_parts * tiles_per_part
     last = tl.minimum(first + tiles_per_part, tl.cdiv(call.scratch.num_blocks, TILE))
@@ -40,21 +33,15 @@ def _gather_part(call, num_parts, tiles_per_part, TILE: tl.constexpr):
 
 
 @triton.jit
-def statistics_kernel(call, num_parts, tiles_per_part, TILE: tl.constexpr):
+def statistics_stage(call, num_parts, tiles_per_part):
     """A program per part of a row; neighbouring programs read the same part of a request's rows."""
-    opened(call, _read_part, (num_parts, tiles_per_part, TILE))
-
-
-@triton.jit
-def _read_part(call, num_parts, tiles_per_part, TILE: tl.constexpr):
-    let_next_stage_start(call.variant.overlaps)
     READ: tl.constexpr = call.variant.num_rows - (
         call.variant.num_drafts if call.variant.policy == "relaxed" else 0
     )
     part = tl.program_id(0) // READ % num_parts
     request = tl.program_id(0) // (READ * num_parts)
     row = open_row(call, request * call.variant.num_rows + tl.program_id(0) % READ)
-    if call.adjust.repetition is not None:
+    if call.entries.repetition is not None:
         wait_for_stage_before(call.variant.overlaps)
     if row.exists:
         inverse = row_inverse(call, row)
@@ -80,17 +67,3 @@ def _store(call, blocks, block, quarters, inverse):
     place = blocks + block[:, None] + tl.arange(0, 2)[None, :] * padded(call.scratch.num_blocks)
     inside = block[:, None] < call.scratch.num_blocks
     tl.store(place, tl.join(largest, mass), mask=inside)
-
-
-@triton.jit
-def block_statistics(quarters, inverse):
-    """The largest logit of each block, and the mass relative to it: [blocks] each.
-
-    A NaN or +inf makes the mass NaN.
-    """
-    largest = quarters_max(quarters)
-    reference = tl.where(largest == NEVER, 0.0, largest)[:, None]
-    scale = inverse * LOG2_E
-    # Subtract before scaling: a large logit times a large scale would overflow.
-    weights = [tl.exp2((logits - reference) * scale) for logits in quarters]
-    return largest, quarters_sum(weights)

@@ -17,17 +17,16 @@ from .accept import (
     sums_of,
     test_draft,
 )
-from .arguments import opened
-from .device import let_next_stage_start, wait_for_stage_before
+from .device import wait_for_stage_before
 from .logits import NEVER, draft_logits, is_allowed
-from .quarters import QUARTER, law_quarters, quarter_ids, quarters_sum
+from .quarters import QUARTER, TILE, law_quarters, quarter_ids, quarters_sum
 from .records import blocks_of, law_of, log_probs
 from .rows import inverse_temperature, open_request, open_row
 from .units import in_units
 
 
 @triton.jit
-def sums_kernel(call, num_parts, tiles_per_part, WHAT: tl.constexpr, TILE: tl.constexpr):
+def sums_stage(call, num_parts, tiles_per_part, WHAT: tl.constexpr):
     """A program per part of a row that tests a draft token.
 
     WHAT is ENTROPY, the target's; SURVIVED, the share of drafts that would survive; or MOVED, the
@@ -35,12 +34,6 @@ def sums_kernel(call, num_parts, tiles_per_part, WHAT: tl.constexpr, TILE: tl.co
     is q a + p (1 - sum(q a)). Both laws have the same mass, so their distance is the part of q a
     above p sum(q a).
     """
-    opened(call, _sum_part, (num_parts, tiles_per_part, WHAT, TILE))
-
-
-@triton.jit
-def _sum_part(call, num_parts, tiles_per_part, WHAT: tl.constexpr, TILE: tl.constexpr):
-    let_next_stage_start(call.variant.overlaps)
     number = tl.program_id(0) // num_parts
     place = number % call.variant.num_drafts
     request = open_request(call, number // call.variant.num_drafts)

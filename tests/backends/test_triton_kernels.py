@@ -33,9 +33,9 @@ drafts = dict(draft_logits=torch.zeros(2, 3, 1000, dtype=torch.bfloat16))
 EVERY_KERNEL = """
 compiled = set()
 
-def compile_only(kernel, grid, *args, **options):
-    assert kernel.warmup(*args, grid=grid, **options).asm["cubin"]
-    compiled.add(kernel.__name__)
+def compile_only(kernel, grid, call, rest, stage, **options):
+    assert kernel.warmup(call, rest, stage, grid=grid, **options).asm["cubin"]
+    compiled.add(stage.__name__)
 
 sampler = triton_backend.TritonSampler(launch=compile_only)
 full = dict(top_k=5, top_p=0.9, min_p=0.1, logit_bias={1: 2.0}, presence_penalty=0.5, logprobs=2)
@@ -54,29 +54,29 @@ positions = torch.zeros(2, dtype=int)
 sampler.sample(SampleBatch(logits=torch.zeros(2, 50), positions=positions, draft_index=1,
     draft_to_target=torch.arange(50), target_vocab_size=99), params)
 
-kernels = {
+stages = {
     value.__name__
     for module in pkgutil.walk_packages(triton_backend.__path__, triton_backend.__name__ + ".")
     for value in vars(importlib.import_module(module.name)).values()
-    if isinstance(value, JITFunction) and value.__name__.endswith("_kernel")
+    if isinstance(value, JITFunction) and value.__name__.endswith("_stage")
 }
-assert compiled == kernels, compiled ^ kernels
+assert compiled == stages, compiled ^ stages
 """
 
 
 OVERLAPPING_KERNELS = """
 waits = {}
 
-def compile_and_look(kernel, grid, *args, **options):
-    text = kernel.warmup(*args, grid=grid, **options).asm["ptx"]
-    waits[kernel.__name__] = [f"griddepcontrol.{word}" in text for word in ("launch", "wait")]
+def compile_and_look(kernel, grid, call, rest, stage, **options):
+    text = kernel.warmup(call, rest, stage, grid=grid, **options).asm["ptx"]
+    waits[stage.__name__] = [f"griddepcontrol.{word}" in text for word in ("launch", "wait")]
 
 sampler = triton_backend.TritonSampler(launch=compile_and_look)
 verify(Probabilistic(), batch(torch.bfloat16, **drafts), sampled, sampled)
 verify(Block(), batch(torch.bfloat16, **drafts), dict(sampled, top_p=0.9), sampled)
 assert waits == {
-    "statistics_kernel": [True, False], "block_kernel": [False, True], **dict.fromkeys(
-        ("thresholds_kernel", "counts_kernel", "decide_kernel"), [True, True])}, waits
+    "statistics_stage": [True, False], **dict.fromkeys(
+        ("thresholds_stage", "counts_stage", "decide_stage", "block_stage"), [True, True])}, waits
 """
 
 

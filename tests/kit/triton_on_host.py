@@ -22,7 +22,7 @@ from acceptor.backends.conformance.run import in_another_batch
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.backends.reference.thresholds import log_probs
 from acceptor.backends.triton_backend import TritonSampler, groups, launch, plan
-from acceptor.backends.triton_backend.arguments import Call
+from acceptor.backends.triton_backend.arguments import Call, stage_kernel
 from acceptor.backends.triton_backend.launch import Launch, decision_launches, statistics_launches
 from acceptor.backends.triton_backend.queue import MOST_ROUNDS
 from acceptor.backends.triton_backend.workspace import Layout
@@ -206,8 +206,8 @@ def check_shards() -> Iterator[str]:
 
 
 def _start(launches: Iterator[Launch], call: Call) -> None:
-    for kernel, programs, rest, options in launches:
-        launch.start(kernel, (programs, 1, 1), call, *rest, **options)
+    for stage, programs, rest, options in launches:
+        launch.start(stage_kernel, (programs, 1, 1), call, rest, stage, **options)
 
 
 def _only(logits: Tensor | None, first: int, last: int) -> Tensor:

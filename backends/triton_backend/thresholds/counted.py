@@ -9,10 +9,9 @@ so any number may run at once. Sums are integers, so their order does not matter
 import triton
 import triton.language as tl
 
-from ..arguments import opened
-from ..device import let_next_stage_start, wait_for_stage_before
+from ..device import wait_for_stage_before
 from ..logits import LOG2_E, NEVER
-from ..quarters import QUARTER, as_one, law_quarters
+from ..quarters import QUARTER, TILE, as_one, block_statistics, law_quarters
 from ..queue import next_ticket, num_open_rows, queued_row
 from ..records import (
     ARRIVALS,
@@ -30,7 +29,6 @@ from ..records import (
     tail_of,
 )
 from ..rows import open_row, row_inverse
-from ..statistics import block_statistics
 from ..units import LOWEST_FINITE, from_key, in_units
 from .bins import add_up, clear_own, count_halves, count_keys, reserve_own
 from .found import HALVES, NOTHING, find_threshold
@@ -42,14 +40,8 @@ LEAST_TILES = tl.constexpr(2)
 
 
 @triton.jit
-def counts_kernel(call, TILE: tl.constexpr):
-    """Any number of programs; TILE blocks are read at once."""
-    opened(call, _count_rows, (TILE,))
-
-
-@triton.jit
-def _count_rows(call, TILE: tl.constexpr):
-    let_next_stage_start(call.variant.overlaps)
+def counts_stage(call):
+    """Any number of programs."""
     own = reserve_own()
     wait_for_stage_before(call.variant.overlaps)
     num_open = num_open_rows(call)
@@ -67,7 +59,7 @@ def _count_rows(call, TILE: tl.constexpr):
             row = open_row(call, slot)
             first = ticket % parts * tiles_per_part
             last = tl.minimum(first + tiles_per_part, tiles)
-            _count_part(call, row, first, last, own, TILE)
+            _count_part(call, row, first, last, own)
             tl.debug_barrier()
             words = number_words(call, row)
             if tl.atomic_add(words + ARRIVALS, 1) == parts - 1:
@@ -77,7 +69,7 @@ def _count_rows(call, TILE: tl.constexpr):
 
 
 @triton.jit
-def _count_part(call, row, first_tile, last_tile, own, TILE: tl.constexpr):
+def _count_part(call, row, first_tile, last_tile, own):
     words = number_words(call, row)
     row_max = tl.load(tail_of(call, blocks_of(call, row.slot)) + ROW_MAX, cache_modifier=".cg")
     low = from_key(tl.load(words + LOW, cache_modifier=".cg"), 0)
@@ -90,7 +82,7 @@ def _count_part(call, row, first_tile, last_tile, own, TILE: tl.constexpr):
     bits = tl.zeros([TILE, QUARTER], tl.int32)
     mass = tl.zeros([TILE], tl.int64)
     source = blocks_of(call, row.source)
-    reaching = _reaching_tiles(call, source, first_tile, last_tile, low, TILE)
+    reaching = _reaching_tiles(call, source, first_tile, last_tile, low)
     if counted != NOTHING:
         clear_own(own)
     for tile in range(first_tile, last_tile):
@@ -121,7 +113,7 @@ def _count_part(call, row, first_tile, last_tile, own, TILE: tl.constexpr):
 
 
 @triton.jit
-def _reaching_tiles(call, source, first_tile, last_tile, low, TILE: tl.constexpr):
+def _reaching_tiles(call, source, first_tile, last_tile, low):
     """Which tiles of a part hold a logit at or above a bound: bits of a scalar."""
     tile = tl.arange(0, MOST_TILES)
     block = (first_tile + tile)[:, None] * TILE + tl.arange(0, TILE)[None, :]

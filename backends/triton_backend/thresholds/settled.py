@@ -7,10 +7,9 @@ import triton
 import triton.language as tl
 
 from ..adjust import NOWHERE
-from ..arguments import opened
-from ..device import let_next_stage_start, wait_for_stage_before
+from ..device import wait_for_stage_before
 from ..logits import NEVER
-from ..quarters import as_one, law_quarters
+from ..quarters import as_one, block_statistics, law_quarters
 from ..queue import forget_rounds, open_first
 from ..records import (
     ROW_MAX,
@@ -23,7 +22,6 @@ from ..records import (
     tail_of,
 )
 from ..rows import open_row, row_recipe
-from ..statistics import block_statistics
 from ..units import (
     LOWEST_FINITE,
     as_key,
@@ -45,14 +43,8 @@ MOST_EACH = tl.constexpr(12)
 
 
 @triton.jit
-def thresholds_kernel(call):
+def thresholds_stage(call):
     """One program per row."""
-    opened(call, _settle_row, ())
-
-
-@triton.jit
-def _settle_row(call):
-    let_next_stage_start(call.variant.overlaps)
     row = open_row(call, tl.program_id(0))
     wait_for_stage_before(call.variant.overlaps)
     forget_rounds(call, row.slot)
