@@ -6,7 +6,6 @@ import triton
 import triton.language as tl
 
 from .logits import NEVER, draft_logits, is_allowed, target_logits
-from .random_bits import acceptance_bits, log_acceptance_uniform
 from .records import THRESHOLD, Law, blocks_of, law_of, log_probs, tail_of
 from .rows import drafted_token, open_row
 from .units import UNITS
@@ -78,32 +77,17 @@ def test_draft(call, row, law, drafted, tested):
 
 
 @triton.jit
-def survives_by_ratio(request, row, log_ratio):
-    """Whether log u < log p - log q."""
-    position = request.position + row.place
-    return log_acceptance_uniform(request.seed, position, row.place + 1) < log_ratio
-
-
-@triton.jit
-def survives_by_rate(call, request, row):
-    """Whether the row's uniform is below its given rate, in units of 2**-23."""
-    rate = row.place * 0
-    for place in tl.static_range(len(call.variant.rates)):
-        rate = tl.where(row.place == place, call.variant.rates[place], rate)
-    return acceptance_bits(request.seed, request.position + row.place, row.place + 1) < rate
-
-
-@triton.jit
-def sums_of(call, row):
+def sums_of(call, request, place):
     """The address of the sums of a row that tests a draft token."""
-    place = row.request.to(tl.int64) * call.variant.num_drafts + row.place
-    return call.scratch.sums + place * NUM_SUMS
+    row = request.to(tl.int64) * call.variant.num_drafts + place
+    return call.scratch.sums + row * NUM_SUMS
 
 
 @triton.jit
 def load_sum(call, row, WHAT: tl.constexpr):
     """Load one of a row's sums."""
-    return (tl.load(sums_of(call, row) + WHAT).to(tl.float64) / UNITS).to(tl.float32)
+    units = tl.load(sums_of(call, row.request, row.place) + WHAT)
+    return (units.to(tl.float64) / UNITS).to(tl.float32)
 
 
 @triton.jit

@@ -3,13 +3,13 @@
 import triton
 import triton.language as tl
 
-from .accept import NUM_SUMS, SURVIVED, open_draft, test_draft
+from .accept import SURVIVED, open_draft, sums_of, test_draft
 from .device import wait_for_stage_before
-from .draw import Draw, certain_token, drawable_statistics
+from .draw import certain_token, drawable_statistics, set_up
 from .logits import NEVER
 from .outputs import REJECTED, at_row, conclude, finish, first_halt, write_outputs
 from .quarters import TILE
-from .random_bits import RECOVER, log_acceptance_uniform
+from .random_bits import log_acceptance_uniform
 from .records import law_of, load_decisions
 from .rows import inverse_temperature, open_request, open_row, temperature_of
 from .units import UNITS, in_units
@@ -51,7 +51,7 @@ def block_stage(call, num_parts, tiles_per_part):
             block = tile * TILE + tl.arange(0, TILE)
             largest, mass = drawable_statistics(call, target_row, draw, block)
             total += tl.sum(in_units(tl.exp(largest) * mass), 0)
-        tl.atomic_add(_masses(call, index, place), total, sem="relaxed")
+        tl.atomic_add(sums_of(call, index, place) + SURVIVED, total, sem="relaxed")
     tl.debug_barrier()
     if tl.atomic_add(call.scratch.arrivals + index, 1) == num_parts * STEPS - 1:
         if greedy:
@@ -60,8 +60,8 @@ def block_stage(call, num_parts, tiles_per_part):
             masses = tl.exp(products) * (1.0 - tl.exp(log_p))
             if one_hot == 0:
                 inside = row < NUM_DRAFTS
-                masses = tl.load(_masses(call, index, row), mask=inside, other=0).to(tl.float64)
-                masses = (masses / UNITS).to(tl.float32)
+                units = tl.load(sums_of(call, index, row) + SURVIVED, mask=inside, other=0)
+                masses = (units.to(tl.float64) / UNITS).to(tl.float32)
             masses = tl.where(row < num_kept, masses, 0.0)
             halt = _last_success(row, num_kept, products, masses, uniforms)
             token = at_row(tokens, row, num_kept)
@@ -76,13 +76,6 @@ def block_stage(call, num_parts, tiles_per_part):
 
 
 @triton.jit
-def _masses(call, index, place):
-    """The address of the masses of rows' residuals."""
-    first = index.to(tl.int64) * call.variant.num_drafts
-    return call.scratch.sums + (first + place) * NUM_SUMS + SURVIVED
-
-
-@triton.jit
 def _residual(call, request, place, log_product):
     """Set up a draw from max(P p - q, 0) at a row, or from p without a one-hot draft's token.
 
@@ -93,19 +86,8 @@ def _residual(call, request, place, log_product):
     law, _usable = law_of(call, row)
     drafted = open_draft(call, row, place < request.num_drafts)
     test = test_draft(call, row, law, drafted, place < request.num_drafts)
-    draw = Draw(
-        law,
-        test.draft_law,
-        test.dense,
-        log_product,
-        tl.where(test.dense, -1, drafted.token),
-        place < 0,
-        request.seed,
-        request.position + place,
-        place * 0 + RECOVER,
-        place + 1,
-    )
-    return draw, row, drafted.token
+    how = place >= 0, place < 0, log_product
+    return set_up(call, request, row, law, test, drafted, how), row, drafted.token
 
 
 @triton.jit

@@ -6,13 +6,13 @@ The last program to finish a request concludes it, except under block verificati
 import triton
 import triton.language as tl
 
-from .accept import leniency_of, open_draft, survives_by_rate, survives_by_ratio, test_draft
+from .accept import leniency_of, open_draft, test_draft
 from .device import wait_for_stage_before
-from .draw import Draw, certain_token
+from .draw import certain_token, set_up
 from .logits import NEVER
 from .outputs import BONUS, GOES_ON, REJECTED, STOP_DRAFT, STOP_MASK, STOP_TARGET, conclude
 from .queue import reset_queue
-from .random_bits import RECOVER
+from .random_bits import acceptance_bits, log_acceptance_uniform
 from .records import law_of, store_decision
 from .rows import inverse_temperature, open_request, open_row
 
@@ -53,13 +53,15 @@ def _judged(call, request, row, law, drafted, greedy):
     """Judge a row with a law: why it ends the draft, its token, and a decision's two numbers."""
     POLICY: tl.constexpr = call.variant.policy
     tested = (row.place < request.num_drafts) & (greedy == 0)
+    position = request.position + row.place
     test = test_draft(call, row, law, drafted, tested)
     accepted = row.place >= request.num_drafts
     numbers = (law.row_max * 0.0, law.row_max * 0.0)
     recovers = row.place < 0
     draws = row.place >= 0
     if POLICY == "probabilistic":
-        accepted = survives_by_ratio(request, row, test.log_ratio)
+        log_uniform = log_acceptance_uniform(request.seed, position, row.place + 1)
+        accepted = log_uniform < test.log_ratio
         recovers = tested & test.usable & (accepted == 0)
         draws = recovers | (tested == 0)
     elif POLICY == "block":
@@ -67,21 +69,13 @@ def _judged(call, request, row, law, drafted, greedy):
         draws = tested == 0
         numbers = (test.log_ratio, test.log_p)
     elif POLICY == "rates":
-        accepted = survives_by_rate(call, request, row)
+        rate = row.place * 0
+        for place in tl.static_range(len(call.variant.rates)):
+            rate = tl.where(row.place == place, call.variant.rates[place], rate)
+        accepted = acceptance_bits(request.seed, position, row.place + 1) < rate
     token = row.place * 0 - 1
     if draws:
-        draw = Draw(
-            law,
-            test.draft_law,
-            recovers & test.dense,
-            law.row_max * 0.0,
-            tl.where(recovers & (test.dense == 0), drafted.token, -1),
-            greedy,
-            request.seed,
-            request.position + row.place,
-            tl.where(recovers, RECOVER, call.stream),
-            tl.where(recovers, row.place + 1, call.draft_index),
-        )
+        draw = set_up(call, request, row, law, test, drafted, (recovers, greedy, law.row_max * 0.0))
         token = certain_token(call, row, draw, tl.where(recovers, drafted.token, -1))
     if POLICY == "strict" or POLICY == "fly":  # noqa: PLR1714, no sets in kernels
         accepted = token == drafted.token

@@ -13,7 +13,7 @@ import triton.language as tl
 from .adjust import NOWHERE
 from .logits import BLOCK, LOG2_E, NEVER, draft_logits, target_logits
 from .quarters import QUARTER, law_quarters, quarter_ids, quarters_max, quarters_sum
-from .random_bits import BLOCK_LEVEL, TOKEN_LEVEL, arrivals
+from .random_bits import BLOCK_LEVEL, RECOVER, TOKEN_LEVEL, arrivals
 from .records import blocks_of, load_blocks, log_probs
 
 AT_ONCE = tl.constexpr(4)
@@ -41,6 +41,27 @@ class Draw(NamedTuple):
     position: Any
     stream: Any
     draft_index: Any
+
+
+@triton.jit
+def set_up(call, request, row, law, test, drafted, how):
+    """Set up a draw from a row's law, or what remains of it after a rejection.
+
+    `how`: whether it recovers from a rejection; whether the request is greedy; and log P.
+    """
+    recovers, greedy, log_product = how
+    return Draw(
+        law,
+        test.draft_law,
+        recovers & test.dense,
+        log_product,
+        tl.where(recovers & (test.dense == 0), drafted.token, -1),
+        greedy,
+        request.seed,
+        request.position + row.place,
+        tl.where(recovers, RECOVER, call.stream),
+        tl.where(recovers, row.place + 1, call.draft_index),
+    )
 
 
 @triton.jit

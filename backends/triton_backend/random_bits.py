@@ -74,14 +74,9 @@ def exponential(words):
     ratio = ratio * u + 0.3333897591
     ratio = ratio * u + 0.4999991059
     ratio = ratio * u + 1.0
-    return tl.where(u < 0.25, ratio * u, -quick_log(complement))
-
-
-@triton.jit
-def quick_log(x):
-    """The hardware's logarithm; its absolute error is 4e-7 near x = 1."""
     if INTERPRETED:
-        result = tl.log(x)
+        log = tl.log(complement)
     else:
-        result = libdevice.fast_logf(x)
-    return result
+        # The hardware's logarithm: its absolute error is 4e-7 near 1.
+        log = libdevice.fast_logf(complement)
+    return tl.where(u < 0.25, ratio * u, -log)

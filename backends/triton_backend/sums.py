@@ -67,7 +67,7 @@ def sums_stage(call, num_parts, tiles_per_part, WHAT: tl.constexpr):
                 if tl.max(reached.to(tl.int32), 0) > 0:
                     sums = _block_sums(call, row, block, law, test, (bar, survived), WHAT)
                     total += tl.sum(in_units(sums), 0)
-            tl.atomic_add(sums_of(call, row) + WHAT, total, sem="relaxed")
+            tl.atomic_add(sums_of(call, row.request, place) + WHAT, total, sem="relaxed")
 
 
 @triton.jit
