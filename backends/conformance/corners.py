@@ -219,6 +219,10 @@ def _long_searches() -> Iterator[Corner]:
     title = "tiny logits in ten blocks, at a temperature at which the others have no mass"
     params = evolve(SHOWN, temperature=1.2e-38, top_p=0.25)
     yield _corner(title, Probabilistic(), params, row.expand(2, -1).contiguous(), [0])
+    row = torch.full((20, 512), -3.0).index_fill(0, torch.tensor([13]), -0.2)
+    row = row.index_fill(1, torch.tensor([0]), 0.0).bfloat16().view(1, -1)
+    title = "top-k 50 keeps one logit of each of twenty blocks, and one block as a whole"
+    yield _corner(title, Strict(), evolve(SHOWN, top_k=50), row.repeat(4, 1), [6700, 6701, 6702])
 
 
 def _ties() -> Iterator[Corner]:

@@ -16,6 +16,7 @@ from ..queue import next_ticket, num_open_rows, queued_row
 from ..records import (
     ARRIVALS,
     COUNTED,
+    EXACT,
     HIGH,
     LOW,
     MASS,
@@ -71,12 +72,14 @@ def counts_stage(call):
 @triton.jit
 def _count_part(call, row, first_tile, last_tile, own):
     words = number_words(call, row)
-    row_max = tl.load(tail_of(call, blocks_of(call, row.slot)) + ROW_MAX, cache_modifier=".cg")
+    tail = tail_of(call, blocks_of(call, row.slot))
+    row_max = tl.load(tail + ROW_MAX, cache_modifier=".cg")
+    exact = tl.load(tail + EXACT, cache_modifier=".cg") != 0.0
     low = from_key(tl.load(words + LOW, cache_modifier=".cg"), 0)
     high = from_key(tl.load(words + HIGH, cache_modifier=".cg"), 0)
     counted = tl.load(words + COUNTED, cache_modifier=".cg")
     # Rows that nothing has cut yet have exact block masses.
-    weighs = (low > LOWEST_FINITE) | (counted != HALVES)
+    weighs = (low > LOWEST_FINITE) | (counted != HALVES) | (exact == 0)
     inverse = row_inverse(call, row)
     scale = inverse * LOG2_E
     bits = tl.zeros([TILE, QUARTER], tl.int32)

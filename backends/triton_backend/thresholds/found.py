@@ -9,6 +9,7 @@ from ..records import (
     ARRIVALS,
     BY_MASS,
     COUNTED,
+    EXACT,
     HIGH,
     LEAST,
     LOW,
@@ -110,6 +111,8 @@ def _find(call, row, recipe, span, least, search):
                 is_open = span.low > least
                 counted = tl.where(is_open, HALVES, BETWEEN)
                 begin = least + 0
+                # Block masses miss what is below the expected threshold.
+                tl.store(tail_of(call, blocks_of(call, row.slot)) + EXACT, 0.0)
             else:
                 bin_ = find_bin(call, row, span, groups, above, recipe.top_k.to(tl.int64), NUMBER)
                 is_open = (bin_.known & bin_.precise) == 0
