@@ -10,7 +10,7 @@ from ...adapters.error_text import one_line
 from ...core import AcceptorError, UnavailableError
 from ..bench.table import Table
 from ..console import new_console
-from .run import Audit, Finding, Step, audit
+from .run import Audit, Step, audit
 
 
 def run(options: Mapping[str, Any]) -> bool:
@@ -27,18 +27,16 @@ def run(options: Mapping[str, Any]) -> bool:
         raise UnavailableError(
             f"{name}: expected token ids, got {_text(error)}, {where}"
         ) from error
-    rows = [_row(one) for one in found.findings]
     head = ["temperature", "looked at", "log ratio", "limit", "notices", "verdict"]
+    rows = []
+    for one in found.findings:
+        numbers = f"{one.ratio:.1f}", f"{one.limit:.1f}", f"{one.detectable:.3f}"
+        verdict = "follows" if one.follows else "differs"
+        rows.append([f"{one.temperature:g}", one.view, *numbers, verdict])
     console = new_console()
     console.print(Table(head=head, rows=rows, num_names=2).as_rich())
     console.print(f"{name} {sentence(found)}", soft_wrap=True)
     return found.passed
-
-
-def _row(one: Finding) -> list[str]:
-    numbers = f"{one.ratio:.1f}", f"{one.limit:.1f}", f"{one.detectable:.3f}"
-    verdict = "follows" if one.follows else "differs"
-    return [f"{one.temperature:g}", one.view, *numbers, verdict]
 
 
 def load_step(name: str) -> Step:

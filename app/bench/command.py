@@ -50,9 +50,16 @@ POLICY_NAMES = Several(Name(POLICIES))
 
 
 def _preset(context: click.Context, _: click.Parameter, name: str | None) -> str | None:
-    """Take the pair's values for flags that are not given."""
+    """Serve the pair in the published way, as far as flags do not say otherwise."""
     if name is not None:
-        context.default_map = dict(PAIRS[name].preset)
+        context.default_map = {
+            "drafters": (PAIRS[name].drafter,),
+            "policies": ("strict", "probabilistic", "block"),
+            "synthetic_rates": PAIRS[name].rates,
+            "num_spec_tokens": (3,),
+            "at_once": (1, 16),
+            "ignore_eos": True,
+        }
     return name
 
 

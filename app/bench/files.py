@@ -142,7 +142,7 @@ Line = tuple[Sequence[tuple[float, float]], Mapping[str, Any]]
 """Points (x, y) from left to right, and arguments of matplotlib's `plot`, such as `color`."""
 
 
-@frozen(kw_only=True)
+@frozen
 class Picture:
     """Panels that share their vertical axis.
 

@@ -21,7 +21,7 @@ def as_markdown(results: BenchResults, *, cpu_time: bool = False) -> str:
         positions = titled.pop(PER_POSITION, ())
         shown = [row for rows in titled.values() for row in rows]
         head = ["", *(run.setting.label for run in runs)]
-        alike = [row for row in shown if len(runs) > 1 and _is_alike(row, runs)]
+        alike = [row for row in shown if len({row.text(run) for run in runs}) == 1 < len(runs)]
         different = [row for row in shown if row not in alike]
         rows = [row.cells(runs, runs[0], _in_brackets) for row in different]
         rows += [[PER_POSITION, *(_in_one(positions, run) for run in runs)]] * bool(positions)
@@ -42,7 +42,3 @@ def _in_brackets(difference: str) -> str:
 def _in_one(rows: Sequence[Row], run: BenchRun) -> str:
     texts = [row.text(run) for row in rows if row.value(run.figures) is not None]
     return "/".join(texts) or "–"
-
-
-def _is_alike(row: Row, runs: Sequence[BenchRun]) -> bool:
-    return len({row.text(run) for run in runs}) == 1

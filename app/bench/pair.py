@@ -128,12 +128,8 @@ def random_pair(
     _check_shapes(drafter.name, draft_file)
     if layer_decay is None:
         layer_decay = _usual_decay(target_file, drafter)
-    how: dict[str, Any] = {
-        "dtype": None if models.dtype is None else getattr(torch, models.dtype),
-        "device": models.device,
-        "forward": models.forward,
-    }
-    context = models.max_model_len
+    dtype, context = models.dtype and getattr(torch, models.dtype), models.max_model_len
+    how: dict[str, Any] = {"dtype": dtype, "device": models.device, "forward": models.forward}
     target = random_any_model(
         target_file, max_model_len=context, num_layers=num_layers, layer_decay=layer_decay, **how
     )

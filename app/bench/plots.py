@@ -25,16 +25,15 @@ def draw_all(
         ConfigError: the directory cannot be made.
         UnavailableError: matplotlib is missing.
     """
-    pictures = {"acceptance-per-position": acceptance(results.runs)}
-    if not cpu_time:
-        pictures["latency"] = latencies(results.runs)
-    pictures["throughput"] = throughput(results.runs, cpu_time=cpu_time)
-    drawn = []
-    for name, picture in pictures.items():
-        if picture.panels:
-            drawn.append(directory / f"{name}{suffix}")
-            picture.draw(drawn[-1])
-    return drawn
+    pictures = {
+        "acceptance-per-position": _acceptance(results.runs),
+        "latency": latencies(() if cpu_time else results.runs),
+        "throughput": _throughput(results.runs, cpu_time=cpu_time),
+    }
+    drawn = {directory / f"{name}{suffix}": one for name, one in pictures.items() if one.panels}
+    for path, picture in drawn.items():
+        picture.draw(path)
+    return [*drawn]
 
 
 def _look(run: BenchRun, runs: Sequence[BenchRun]) -> Mapping[str, Any]:
@@ -52,7 +51,7 @@ def _by_length(runs: Sequence[BenchRun]) -> list[BenchRun]:
     return sorted(runs, key=lambda run: run.setting.num_spec_tokens)
 
 
-def acceptance(runs: Sequence[BenchRun]) -> Picture:
+def _acceptance(runs: Sequence[BenchRun]) -> Picture:
     """One panel per temperature and backend, one line per policy: its longest drafts."""
     panels = {}
     for group in comparable([run for run in runs if run.figures.acceptance.num_drafts]):
@@ -62,9 +61,7 @@ def acceptance(runs: Sequence[BenchRun]) -> Picture:
             for run in shown.values()
             for rates in [enumerate(run.figures.acceptance.acceptance_rate_per_pos)]
         }
-    return Picture(
-        x_label="position in the draft", y_label="drafts accepted through it, %", panels=panels
-    )
+    return Picture("position in the draft", "drafts accepted through it, %", panels)
 
 
 def latencies(runs: Sequence[BenchRun]) -> Picture:
@@ -82,9 +79,7 @@ def latencies(runs: Sequence[BenchRun]) -> Picture:
                 for run, percentiles in spreads
                 if percentiles
             }
-    return Picture(
-        x_label="milliseconds", y_label="requests (ITL: steps) within it, %", panels=panels
-    )
+    return Picture("milliseconds", "requests (ITL: steps) within it, %", panels)
 
 
 def _dashes(run: BenchRun, runs: Sequence[BenchRun]) -> dict[str, Any]:
@@ -96,11 +91,8 @@ def _dashes(run: BenchRun, runs: Sequence[BenchRun]) -> dict[str, Any]:
     return {"linestyle": dashes, "marker": "*" if run.setting.adaptive else "", "markevery": 4}
 
 
-def throughput(runs: Sequence[BenchRun], *, cpu_time: bool = False) -> Picture:
-    """Output tokens per second against K, one line per policy; plain decoding is horizontal.
-
-    With `cpu_time` the seconds are of processor time.
-    """
+def _throughput(runs: Sequence[BenchRun], *, cpu_time: bool) -> Picture:
+    """Output tokens per second against K, one line per policy; plain decoding is horizontal."""
     panels = {}
     for group in comparable(runs):
         lines: dict[str, Line] = {}
@@ -112,8 +104,5 @@ def throughput(runs: Sequence[BenchRun], *, cpu_time: bool = False) -> Picture:
             before, _ = lines.get(name, ((), {}))
             lines[name] = [*before, *((end, speed or 0.0) for end in ends)], _look(run, runs)
         panels[table_name(group[0])] = lines
-    return Picture(
-        x_label="K, tokens per draft",
-        y_label=f"output tokens per {'CPU ' if cpu_time else ''}second",
-        panels=panels,
-    )
+    unit = f"output tokens per {'CPU ' if cpu_time else ''}second"
+    return Picture("K, tokens per draft", unit, panels)

@@ -5,7 +5,6 @@ Nothing here imports torch, so that help appears at once.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from attrs import frozen
 
@@ -36,18 +35,6 @@ class PublicPair:
         """The config.json of the target, and of the head."""
         head = None if self.head is None else _SHAPES / f"{self.head}.json"
         return _SHAPES / f"{self.target}.json", head
-
-    @property
-    def preset(self) -> Mapping[str, Any]:
-        """Defaults for flags of `acceptor bench`: the published way to serve the pair."""
-        return {
-            "drafters": (self.drafter,),
-            "policies": ("strict", "probabilistic", "block"),
-            "synthetic_rates": self.rates,
-            "num_spec_tokens": (3,),
-            "at_once": (1, 16),
-            "ignore_eos": True,
-        }
 
 
 PAIRS: Mapping[str, PublicPair] = {

@@ -5,11 +5,11 @@ drafts of any length. Under block verification, too, the share of drafts accepte
 does not depend on the tokens drafted after it.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from itertools import accumulate, pairwise
 from operator import mul
 
+import numpy as np
 from attrs import frozen
 
 
@@ -29,17 +29,12 @@ class AcceptanceProfile:
     @classmethod
     def of(cls, drafts: Iterable[tuple[int, int]]) -> "AcceptanceProfile":
         """Count drafts of any lengths, each (num_draft_tokens, num_accepted)."""
-        seen = Counter(
-            (place, place < num_accepted)
-            for num_draft_tokens, num_accepted in drafts
-            for place in range(min(num_accepted + 1, num_draft_tokens))
-        )
-        width = 1 + max((place for place, _ in seen), default=-1)
-        num_offered = [seen[place, True] + seen[place, False] for place in range(width)]
-        return cls(
-            tuple(seen[place, True] / tries for place, tries in enumerate(num_offered)),
-            tuple(num_offered),
-        )
+        drafted, accepted = np.array([(0, 0), *drafts]).T
+        places = np.arange(drafted.max())[:, None]
+        num_offered = (places < np.minimum(accepted + 1, drafted)).sum(axis=1)
+        num_offered = num_offered[num_offered > 0]
+        num_kept = (places < accepted).sum(axis=1)[: len(num_offered)]
+        return cls(tuple((num_kept / num_offered).tolist()), tuple(num_offered.tolist()))
 
     def chance(self, place: int) -> float:
         """The chance of the token at a place, from 0 on, given that all before it were accepted."""

@@ -200,7 +200,7 @@ def curve(results: TuneResults) -> Picture:
     """One panel per concurrency, one line per policy; plain decoding is a horizontal line."""
     panels = {f"{one} at a time": dict(_lines(results, one)) for one in results.concurrencies}
     tokens = _unit(results).replace("tok/s", "tokens per second")
-    return Picture(x_label="K, tokens per draft", y_label=f"output {tokens}", panels=panels)
+    return Picture("K, tokens per draft", f"output {tokens}", panels)
 
 
 def _lines(results: TuneResults, concurrency: int) -> Iterator[tuple[str, Line]]:

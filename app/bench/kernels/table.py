@@ -152,4 +152,4 @@ def picture(run: Run) -> Picture:
                 points, _ = curves.get(name, ((), {}))
                 points = [*points, (line.workload.num_reqs, time)]
                 curves[name] = points, dots if place else BASELINE
-    return Picture(x_label="requests", y_label="µs, cold cache", panels=panels, logarithmic=True)
+    return Picture("requests", "µs, cold cache", panels, logarithmic=True)
