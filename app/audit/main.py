@@ -23,10 +23,8 @@ def run(options: Mapping[str, Any]) -> bool:
         raise
     except Exception as error:
         place = extract_tb(error.__traceback__)[-1]
-        where = f"{place.filename}:{place.lineno}"
-        raise UnavailableError(
-            f"{name}: expected token ids, got {_text(error)}, {where}"
-        ) from error
+        got = f"{_text(error)}, {place.filename}:{place.lineno}"
+        raise UnavailableError(f"{name}: expected token ids, got {got}") from error
     head = ["temperature", "looked at", "log ratio", "limit", "notices", "verdict"]
     rows = []
     for one in found.findings:

@@ -20,15 +20,12 @@ def as_markdown(results: BenchResults, *, cpu_time: bool = False) -> str:
         titled = sections(longest(runs), cpu_time=cpu_time)
         positions = titled.pop(PER_POSITION, ())
         shown = [row for rows in titled.values() for row in rows]
-        head = ["", *(run.setting.label for run in runs)]
         alike = [row for row in shown if len({row.text(run) for run in runs}) == 1 < len(runs)]
         different = [row for row in shown if row not in alike]
         rows = [row.cells(runs, runs[0], _in_brackets) for row in different]
         rows += [[PER_POSITION, *(_in_one(positions, run) for run in runs)]] * bool(positions)
-        parts += [
-            f"{table_name(runs[0]).capitalize()}:\n",
-            Table(head=head, rows=rows).as_markdown(),
-        ]
+        table = Table(head=["", *(run.setting.label for run in runs)], rows=rows)
+        parts += [f"{table_name(runs[0]).capitalize()}:\n", table.as_markdown()]
         if alike:
             values = (f"{row.text(runs[0])} {row.name}" for row in alike)
             parts.append(f"In each column: {', '.join(values)}.\n")

@@ -68,7 +68,7 @@ class Reader:
         """
         count = load.warm_up + load.num_requests
         if load.input_len is not None or self.encode is None:
-            length = 1 if load.input_len is None else load.input_len
+            length = load.input_len or 1
             check_integer("input_len", length, 1, self.max_model_len)
             lengths = spread_lengths(length, load.length_spread, count, load.seed)
             drawn = synthetic_prompts(lengths, self.vocab_size, load.seed)
@@ -88,10 +88,8 @@ def read_questions(path: Path) -> list[Question]:
     Each line is an object with `turns`, a list of strings, or `prompt`, a string; `category` is
     optional.
     """
-    lines = read_named(path, "a UTF-8 text file").splitlines()
-    questions = [
-        _read_line(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()
-    ]
+    lines = enumerate(read_named(path, "a UTF-8 text file").splitlines(), 1)
+    questions = [_read_line(line, f"{path}:{number}") for number, line in lines if line.strip()]
     if not questions:
         raise ConfigError(f"{path}: expected a question per line, got none")
     return questions

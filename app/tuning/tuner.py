@@ -76,9 +76,8 @@ class Tuner:
     def _measure(self, policy: str, begin: Begin) -> Goodput:
         engines, arrivals = self._engines(policy), self.bench.arrivals(self._setting(policy, 0))
         on_ended = begin(f"measure {policy}", len(engines) * self.plan.total_steps)
-        return goodput_of(
-            [Measurement(engine, self.plan).take(arrivals, on_ended) for engine in engines]
-        )
+        measurements = [Measurement(engine, self.plan) for engine in engines]
+        return goodput_of([one.take(arrivals, on_ended) for one in measurements])
 
     def _engines(self, policy: str) -> list[Engine]:
         """One engine per K if steps are captured, and so have one K; else one engine for all."""
@@ -144,20 +143,17 @@ def make_tuner(options: Options) -> Tuner:
     plan = _plan(options)
     check_cpu_time(options)
     usual = () if options["synthetic_rates"] else USUAL_POLICIES
-    bench = make_bench(
-        {
-            **options,
-            "policies": options["policies"] or usual,
-            "temperatures": (options["temperature"],),
-            "backends": (options["backend"],),
-            "at_once": plan.concurrencies[-1:],
-            "warm_up": 0,
-        }
-    )
-    # A rate alone means different chances for every K, which one profile could not describe.
-    policies = {
-        name: make_policy(one, max(plan.lengths)) for name, one in bench.sweep.policies.items()
+    changes = {
+        "policies": options["policies"] or usual,
+        "temperatures": (options["temperature"],),
+        "backends": (options["backend"],),
+        "at_once": plan.concurrencies[-1:],
+        "warm_up": 0,
     }
+    bench = make_bench({**options, **changes})
+    # A rate alone means different chances for every K, which one profile could not describe.
+    longest = max(plan.lengths)
+    policies = {name: make_policy(one, longest) for name, one in bench.sweep.policies.items()}
     bench = evolve(bench, sweep=evolve(bench.sweep, policies=policies))
     return Tuner(bench=bench, plan=plan)
 
