@@ -16,9 +16,9 @@ NUM_CLOSED = tl.constexpr(3)
 NUM_COUNTERS = tl.constexpr(4)
 
 MOST_ROUNDS = tl.constexpr(128)
-"""More than a row can need. Halves are counted at most twice. A number of logits is then found in one
-of over 2,048 bins, so three rounds tell all 2**32 keys apart. Bounds of masses may exclude fewer
-bins, but two rounds at least halve a bracket: 65 rounds. A last one weighs."""
+"""More than a row can need. Halves are counted at most twice. A number of logits is then found in
+one of over 2,048 bins, so three rounds tell all 2**32 keys apart. Bounds of masses may exclude
+fewer bins, but two rounds at least halve a bracket: 65 rounds. A last one weighs."""
 
 
 @triton.jit
