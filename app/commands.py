@@ -19,7 +19,6 @@ from ..backends import BACKENDS
 from ..core import ConfigError
 from . import report
 from .config import Config
-from .console import new_console
 from .engine.parts import num_bytes
 from .options import SETTINGS, given
 from .prompt import make_request
@@ -66,7 +65,7 @@ def _with_flags(table: Table, flags: Mapping[str, object]) -> Table:
 def generate(options: Mapping[str, Any]) -> bool:
     """Continue a prompt and print the output; False if its logits were bad."""
     prompt, compare_plain = options["prompt"], options["compare_plain"]
-    console = new_console(quiet=options["json_only"])
+    console = report.new_console(quiet=options["json_only"])
     config = read_config(options["config_file"], given(options))
     wired = wire(config)
     use_threads(config.models.num_threads, num_bytes(wired.decoder.target))
@@ -94,4 +93,6 @@ def generate(options: Mapping[str, Any]) -> bool:
 def list_backends() -> None:
     """Print which backends and forwards can be used, and what the others lack."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    report.print_backends(new_console(), BACKENDS.values(), device.type, why_no_triton(device))
+    report.print_backends(
+        report.new_console(), BACKENDS.values(), device.type, why_no_triton(device)
+    )

@@ -1,7 +1,7 @@
 """Prints results: text coloured by kind of token, and small tables; or JSON for machines.
 
-Colours appear on a terminal only. Tokens per second count decoding alone: loading, the prompt and
-printing are left out.
+People's text is printed unchanged: nothing is markup or an emoji. Colours appear on a terminal
+only. Tokens per second count decoding alone: loading, the prompt and printing are left out.
 """
 
 import math
@@ -21,6 +21,16 @@ from .engine.parts import MemoryPlan
 from .request import FinishReason, GenerationRequest, GenerationResult, TokenKind
 
 WARM_UP_TOKENS = 16
+MIN_PIPE_WIDTH = 20
+"""The least characters per line in a pipe: rich prints nothing if there are no columns."""
+
+
+def new_console(*, stderr: bool = False, quiet: bool = False) -> Console:
+    """A console that prints text unchanged or, if quiet, nothing."""
+    console = Console(stderr=stderr, quiet=quiet, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = max(console.width, MIN_PIPE_WIDTH)
+    return console
 
 
 @frozen

@@ -24,7 +24,7 @@ from .bundled import bundled_head, bundled_pair
 from .config import DEFAULT_NUM_SPEC_TOKENS, Config, DrafterConfig, ModelsConfig
 from .decode import DecodeStep
 from .decoder import Decoder
-from .drafter import Drafter, NoDrafter
+from .drafter import Drafter, NgramDrafter, NoDrafter
 from .engine.capture import can_be_captured
 from .engine.cuda_graphs import new_runner
 from .engine.engine import Engine
@@ -32,7 +32,6 @@ from .engine.out_of_memory import typed_out_of_memory
 from .engine.runner import EagerRunner, Runner
 from .head_drafter import HeadDrafter
 from .model_drafter import DraftVocabulary, ModelDrafter, shared_target_ids
-from .ngram_drafter import NgramDrafter
 from .policies import make_policy
 
 if TYPE_CHECKING:

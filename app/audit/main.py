@@ -9,7 +9,7 @@ from typing import Any
 from ...adapters.error_text import one_line
 from ...core import AcceptorError, UnavailableError
 from ..bench.table import Table
-from ..console import new_console
+from ..report import new_console
 from .run import Audit, Step, audit
 
 

@@ -13,8 +13,8 @@ from rich.console import Console
 from ...core import POLICIES, ConfigError, SamplingParams
 from ...core.checks import check_choice
 from ..config import DrafterConfig, ModelsConfig
-from ..console import new_console
 from ..policies import PolicySettings, SyntheticSettings
+from ..report import new_console
 from ..tuning.goodput import Goodput
 from ..tuning.results import read_results as read_tuned
 from .command import given

@@ -26,9 +26,8 @@ from ...core.checks import MAX_INT64, check_integer, check_tensor
 from ...core.policies.parameters import derived, integer
 from ...core.sampling_params import MAX_SEED
 from ..decode import DecodeStep, Models
-from ..drafter import Drafter
+from ..drafter import Drafter, NgramDrafter
 from ..model_drafter import DraftVocabulary, ModelDrafter
-from ..ngram_drafter import NgramDrafter
 from ..wiring import with_settings
 from .loop import Loop
 from .recipe import LogitsRecipe

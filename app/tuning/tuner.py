@@ -15,10 +15,10 @@ from ..bench.main import check_cpu_time, make_bench, progress_bars
 from ..bench.requests import Begin
 from ..bench.run import Bench
 from ..bench.sweep import PLAIN, Setting
-from ..console import new_console
 from ..engine.engine import Engine
 from ..engine.parts import MAX_SLOTS
 from ..policies import make_policy
+from ..report import new_console
 from .goodput import Goodput, Prediction, predict
 from .measure import Measurement, Plan, goodput_of
 from .results import Check, TuneResults, as_markdown, curve, print_results

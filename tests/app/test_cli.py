@@ -14,7 +14,7 @@ from attrs import evolve
 
 from acceptor.app.__main__ import main as begin
 from acceptor.app.cli import main
-from acceptor.app.console import new_console
+from acceptor.app.report import new_console
 from acceptor.backends import BACKENDS, Backend
 from acceptor.core import POLICIES, InvalidInputError
 

@@ -18,12 +18,11 @@ from acceptor.app.bundled import bundled_pair
 from acceptor.app.config import Config, DrafterConfig, EngineConfig, ModelsConfig
 from acceptor.app.decode import DecodeStep
 from acceptor.app.decoder import Decoder
-from acceptor.app.drafter import NoDrafter
+from acceptor.app.drafter import NgramDrafter, NoDrafter, TextIndex
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.head_drafter import HeadDrafter
 from acceptor.app.model_drafter import DraftVocabulary, ModelDrafter, shared_target_ids
-from acceptor.app.ngram_drafter import NgramDrafter, TextIndex
 from acceptor.app.wiring import wire, wire_engine
 from acceptor.core import (
     AcceptorError,

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from acceptor.app.decode import DecodeStep
 from acceptor.app.decoder import Decoder
+from acceptor.app.drafter import NgramDrafter
 from acceptor.app.engine import cuda_graphs
 from acceptor.app.engine.capture import Record
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.parts import Limits
 from acceptor.app.engine.runner import EagerRunner, Runner
-from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult
 from acceptor.core import Block, Policy, Probabilistic, SamplingParams, Status, Strict
 from kit.toy_pair import MAX_LEN, LeakyModel, Pair, engine_of, engine_with, record, run

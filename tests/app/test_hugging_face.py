@@ -13,8 +13,8 @@ from transformers import LogitsProcessor, PreTrainedModel, StoppingCriteria
 
 from acceptor.adapters.draft_heads.loader import load_head
 from acceptor.adapters.library_model.loader import adapt_network
+from acceptor.app.drafter import NgramDrafter
 from acceptor.app.hugging_face import Speculation, generate
-from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.backends import load_sampler
 from acceptor.core import POLICIES, AcceptanceStatistics, InvalidInputError, Strict, Synthetic
 from kit.draft_heads import eagle

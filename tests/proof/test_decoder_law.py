@@ -12,11 +12,10 @@ from attrs import evolve, frozen
 from acceptor.adapters.draft_heads.loader import load_head, random_head
 from acceptor.adapters.loader import load_any_model
 from acceptor.app.decoder import Decoder
-from acceptor.app.drafter import Drawn
+from acceptor.app.drafter import Drawn, NgramDrafter
 from acceptor.app.drawing import ModelMemory
 from acceptor.app.frontier import Frontier
 from acceptor.app.model_drafter import DraftVocabulary, ModelDrafter
-from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import GenerationRequest
 from acceptor.core import Block, Policy, Probabilistic, Recipe, SamplingParams, Strict, Typical
 from kit.decode_law import Law, Tokens

@@ -14,8 +14,8 @@ from attrs import evolve
 from ....backends import BACKENDS
 from ....core import InvalidInputError, Recipe
 from ....core.checks import check_choice, known_device
-from ...console import new_console
 from ...engine.out_of_memory import typed_out_of_memory
+from ...report import new_console
 from ..command import given
 from ..files import check_outputs, describe, read_record, write_outputs
 from .measure import KernelBench, Stopwatch
