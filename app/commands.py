@@ -93,6 +93,5 @@ def generate(options: Mapping[str, Any]) -> bool:
 def list_backends() -> None:
     """Print which backends and forwards can be used, and what the others lack."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    report.print_backends(
-        report.new_console(), BACKENDS.values(), device.type, why_no_triton(device)
-    )
+    console, backends = report.new_console(), BACKENDS.values()
+    report.print_backends(console, backends, device.type, why_no_triton(device))

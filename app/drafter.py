@@ -121,12 +121,9 @@ class Drafter(Protocol[Memory]):
         return ()
 
     def enter(self, memory: Memory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:
-        """Take in the next part of a prompt.
+        """Take in a part of a prompt, and the target's hidden states of it at each tap.
 
-        Args:
-            memory: from `new_memory`.
-            chunk: the part.
-            hidden: the target's hidden states at each tap, [1, num_tokens, hidden_size].
+        These are [1, num_tokens, hidden_size].
         """
         return
 

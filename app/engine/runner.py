@@ -51,11 +51,7 @@ class Runner(Protocol):
 
 @frozen(eq=False)
 class EagerRunner(Runner):
-    """A `Runner` that begins no step ahead.
-
-    Attributes:
-        step: the step that it runs.
-    """
+    """A `Runner` that begins no step ahead."""
 
     step: DecodeStep
 
