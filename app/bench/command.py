@@ -19,7 +19,7 @@ class Several(click.ParamType[tuple[Any, ...]]):
 
     name = "list"
 
-    def __init__(self, kind: click.ParamType[Any], shown: str = "") -> None:
+    def __init__(self, kind: click.ParamType[Any], shown: str = "N") -> None:
         self._kind = kind
         self._shown = shown
 
@@ -44,7 +44,7 @@ def given(options: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 NAMES = Several(click.STRING, "NAME")
-INTEGERS = Several(click.INT, "N")
+INTEGERS = Several(click.INT)
 NUMBERS = Several(click.FLOAT, "X")
 POLICY_NAMES = Several(Name(POLICIES))
 
@@ -163,13 +163,6 @@ _BENCH = (
     ),
 )
 
-_SEVERAL = click.IntRange(1)
-
-
-def _between(low: int, high: int) -> Several:
-    return Several(click.IntRange(low, high), "N")
-
-
 _KERNELS = (
     option("--backend", str, "Repeatable.", ("triton", "cupy"), name="backends", multiple=True),
     option("--headline", None, "Measure the rows that backends are compared by."),
@@ -185,9 +178,9 @@ _KERNELS = (
         "lm, zipf, flat, sharp, ties, mixed or bad.  [default: lm; all for --worst]",
         name="kinds",
     ),
-    option("--requests", _between(1, 2**16), "R.", "1,16,64,256", name="sizes"),
-    option("--spec-tokens", _between(0, 256), "K.", "3", name="lengths"),
-    option("--vocab-size", _between(1, 2**24), "V.", "151936", name="vocab_sizes"),
+    option("--requests", Several(click.IntRange(1, 2**16)), "R.", "1,16,64,256", name="sizes"),
+    option("--spec-tokens", Several(click.IntRange(0, 256)), "K.", "3", name="lengths"),
+    option("--vocab-size", Several(click.IntRange(1, 2**24)), "V.", "151936", name="vocab_sizes"),
     option("--dtype", str, "Of both models' logits.", "bfloat16"),
     option("--policy", str, "Repeatable.", ("probabilistic",), name="policies", multiple=True),
     option("--temperature", float, "0 is greedy.", 0.8),
@@ -199,10 +192,12 @@ _KERNELS = (
     option("--logprobs", click.IntRange(0), "How many logprobs each token gets."),
     option("--allowed", click.FloatRange(0, 1), "The share of tokens that masks allow.", 1.0),
     option("--device", str, "cuda or cuda:N; cpu for a trial.", "cuda"),
-    option("--count", _SEVERAL, "Timed calls of each kind.  [default: 60; 30 for --worst]"),
+    option(
+        "--count", click.IntRange(1), "Timed calls of each kind.  [default: 60; 30 for --worst]"
+    ),
     option(
         "--sets",
-        _SEVERAL,
+        click.IntRange(1),
         "Sets of inputs that take turns.  [default: 4; 1 for --worst]",
         name="num_sets",
     ),

@@ -125,18 +125,18 @@ class Measurement(Runner):
         loop, num_steps = self.engine.loop, self.plan.num_steps
         loop.runner, loop.clock, loop.prefill_seconds = self, self.plan.clock, 0.0
         for concurrency in self.plan.concurrencies:
-            coming, under_way = cycle(arrivals), set[int]()
+            coming, num_free = cycle(arrivals), concurrency
             for number in range(num_steps + WARM_UP_STEPS):
-                new = islice(coming, concurrency - len(under_way))
-                under_way.update(self.engine.add_request(arrival.request) for arrival in new)
-                under_way -= self._take_step(counts=number >= WARM_UP_STEPS)
+                for arrival in islice(coming, num_free):
+                    self.engine.add_request(arrival.request)
+                num_free = self._take_step(counts=number >= WARM_UP_STEPS)
             while self.engine.has_unfinished():
                 self._take_step(counts=False)
             on_ended(num_steps)
         return self
 
-    def _take_step(self, *, counts: bool) -> set[int]:
-        """Take a step; returns the requests that ended."""
+    def _take_step(self, *, counts: bool) -> int:
+        """Take a step; returns how many requests ended."""
         loop, began = self.engine.loop, self.plan.clock()
         prefill_seconds = loop.prefill_seconds
         ended = [one.record for one in self.engine.step() if one.record is not None]
@@ -145,7 +145,7 @@ class Measurement(Runner):
             key, times = seen
             self.samples.append((key, evolve(times, host=max(seconds - times.total, 0.0))))
         self.records += ended
-        return {record.request_id for record in ended}
+        return len(ended)
 
     def run(self, running: Running, draft_limits: Sequence[int]) -> list[Verdict]:
         """See `Runner.run`."""
