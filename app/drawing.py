@@ -72,12 +72,13 @@ class DrawingDrafter(Drafter[Memory]):
     draft_to_target: Tensor | None = None
     target_vocab_size: int | None = None
 
-    def room(self, num_slots: int, vocab_size: int, like: Any) -> Tensor | None:
-        """Memory for `ModelMemory.logits`, of a model's dtype and device."""
-        if not self.policy.uses_draft_probs:
-            return None
-        shape = (num_slots, self.num_spec_tokens, vocab_size)
-        return torch.zeros(shape, dtype=like.dtype, device=like.device)
+    def room(self, model: Any, vocab_size: int, num_slots: int, max_len: int) -> dict[str, Any]:
+        """The fields of a `ModelMemory` for a model or head that draws from so many tokens."""
+        max_len, logits = min(max_len, model.max_model_len), None
+        if self.policy.uses_draft_probs:
+            shape = (num_slots, self.num_spec_tokens, vocab_size)
+            logits = torch.zeros(shape, dtype=model.dtype, device=model.device)
+        return {"cache": model.new_cache(num_slots, max_len), "max_len": max_len, "logits": logits}
 
 
 @frozen(eq=False)

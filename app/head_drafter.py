@@ -66,16 +66,13 @@ class HeadDrafter(DrawingDrafter[HeadMemory]):
 
     def new_memory(self, num_slots: int, max_len: int) -> HeadMemory:
         """Allocate a cache, and memory for features and logits."""
-        head, max_len = self.head, min(max_len, self.head.max_model_len)
+        head = self.head
         # A step may run again after the next one has begun, so the features that it reads must
         # outlive the tokens of both.
         shape = (num_slots, 3 * (self.num_spec_tokens + 1), head.feature_size)
-        return HeadMemory(
-            cache=head.new_cache(num_slots, max_len),
-            max_len=max_len,
-            features=torch.zeros(shape, dtype=head.dtype, device=head.device),
-            logits=self.room(num_slots, head.vocab_size, head),
-        )
+        features = torch.zeros(shape, dtype=head.dtype, device=head.device)
+        room = self.room(head, head.vocab_size, num_slots, max_len)
+        return HeadMemory(features=features, **room)
 
     def enter(self, memory: HeadMemory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:
         """Write the rows of a prompt; each also reads the token after its own."""

@@ -98,14 +98,9 @@ class ModelDrafter(DrawingDrafter[ModelMemory]):
 
     def new_memory(self, num_slots: int, max_len: int) -> ModelMemory:
         """Allocate a cache and, if the policy needs the drafts' law, memory for logits."""
-        max_len = min(max_len, self.model.max_model_len)
         own = self.vocabulary
         vocab_size = self.model.vocab_size if own is None else len(own.draft_ids)
-        return ModelMemory(
-            cache=self.model.new_cache(num_slots, max_len),
-            max_len=max_len,
-            logits=self.room(num_slots, vocab_size, self.model),
-        )
+        return ModelMemory(**self.room(self.model, vocab_size, num_slots, max_len))
 
     def enter(self, memory: ModelMemory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:  # noqa: ARG002
         """Write the prompt into the cache, as far as the draft model can follow."""

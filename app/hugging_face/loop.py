@@ -18,7 +18,7 @@ from ..decode import CHUNK_LEN, DecodeStep
 from ..frontier import Frontier
 from ..token_masks import StepMasks
 from ..verdicts import FATAL, Draft, Verdict, pack, read_verdicts
-from .recipe import LogitsRecipe
+from .support import LogitsRecipe
 from .texts import Row, Texts
 
 

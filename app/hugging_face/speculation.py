@@ -30,8 +30,7 @@ from ..drafter import Drafter, NgramDrafter
 from ..model_drafter import DraftVocabulary, ModelDrafter
 from ..wiring import with_settings
 from .loop import Loop
-from .recipe import LogitsRecipe
-from .support import check_call, check_config
+from .support import LogitsRecipe, check_call, check_config
 from .texts import Texts
 
 

@@ -26,8 +26,13 @@ from transformers import (
 )
 
 from acceptor.app.hugging_face import Speculation, generate
-from acceptor.app.hugging_face.recipe import LogitsRecipe
-from acceptor.app.hugging_face.support import REFUSED, SERVED, WITHOUT_EFFECT, check_config
+from acceptor.app.hugging_face.support import (
+    REFUSED,
+    SERVED,
+    WITHOUT_EFFECT,
+    LogitsRecipe,
+    check_config,
+)
 from acceptor.backends import load_sampler
 from acceptor.core import (
     AcceptorError,
