@@ -24,6 +24,7 @@ from acceptor.core import (
     SampleOutput,
     SamplingParams,
     SamplingTensors,
+    Typical,
     VerifyBatch,
     VerifyOutput,
 )
@@ -183,6 +184,18 @@ def test_a_whole_even_law_lies_on_the_edge_of_fly() -> None:
         for share, is_close in ((1.0, True), (0.99, False)):
             oracle = RequestOracle(inputs, Fly(min_entropy=share, window=0))
             assert bool(oracle.verdict(0, 1e-13 if is_close else 1e-4).doubted) == is_close
+
+
+def test_an_entropy_may_be_in_doubt_beyond_measure() -> None:
+    """So hot, min-p keeps any number of a thousand tokens."""
+    hot = SamplingTensors.stack([SamplingParams(seed=SEED, temperature=1e6, min_p=1.0)])
+    batch = VerifyBatch.dense(
+        target_logits=torch.arange(1000.0).expand(1, 2, -1),
+        draft_token_ids=torch.tensor([[0]]),
+        positions=torch.tensor([POSITION]),
+    )
+    (inputs,) = split_verify(batch, hot)
+    assert RequestOracle(inputs, Typical(epsilon=1.0)).verdict(0, 1e-2).doubted
 
 
 NEAR = Difference(0, 0, "drawn token, token race", "0", "1", 3e-6, excused=True)

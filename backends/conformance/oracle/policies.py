@@ -118,7 +118,7 @@ def _typical_tokens(view: RequestView, policy: Typical, row: int, tolerance: flo
     law = view.target_laws[row]
     bounds, width = law.bounds(tolerance), entropy_width(law, tolerance)
     low, edge, high = (
-        min(policy.epsilon, policy.delta * math.exp(shift - entropy(law)))
+        min(policy.epsilon, policy.delta * math.exp(min(shift - entropy(law), 0.0)))
         for shift in (-width, 0.0, width)
     )
     high = max(high, SMALLEST_FLOAT32)
