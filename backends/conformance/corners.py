@@ -70,7 +70,6 @@ def corners() -> Iterator[Corner]:
     yield from _cold_logprobs()
     yield from _masses_of_one()
     yield from _long_searches()
-    yield from _ties()
     yield from _ranks()
     yield "no requests", Check(Case(num_draft_tokens=()))
 
@@ -103,17 +102,17 @@ def _races(name: str, word: int, row_of: Callable[[int, int, int], Tensor]) -> I
         is_block = level is Level.BLOCK
         row = row_of(2100, 512 * candidate, 512) if is_block else row_of(5, candidate, 1)
         title = f"{stream.name}, {level.name}: {name.format(candidate)}"
-        params, rows = SamplingParams(seed=seed), torch.stack((row, row))
+        params = SamplingParams(seed=seed)
         if stream is Stream.RECOVER:
             # A draft token whose rejection leaves the row's law unchanged.
             drafted = int(row.argmin())
-            rows[0, drafted] = HARDLY
-            yield _corner(title, Probabilistic(), params, rows, [drafted])
+            row[drafted] = HARDLY
+            yield _corner(title, Probabilistic(), params, row, [drafted])
         elif stream is Stream.DRAFT:
-            yield _corner(title, Strict(), params, rows, [0], partial(Inputs.draft_batch, place=1))
+            yield _corner(title, Strict(), params, row, [0], partial(Inputs.draft_batch, place=1))
         else:
-            yield _corner(title, Strict(), params, row[None], [])
-            yield _corner(f"{title}, plainly", Strict(), params, row[None], [], Inputs.plain_batch)
+            yield _corner(title, Strict(), params, row, [])
+            yield _corner(f"{title}, plainly", Strict(), params, row, [], Inputs.plain_batch)
 
 
 def _corner(
@@ -124,7 +123,8 @@ def _corner(
     drafts: list[int],
     batch_of: BatchOf = Inputs.verify_batch,
 ) -> Corner:
-    """One request with a one-hot draft."""
+    """One request with a one-hot draft; its rows differ or are one, [V]."""
+    rows = rows.expand(len(drafts) + 1, -1).contiguous()
     dtype = str(rows.dtype).removeprefix("torch.")
     case = Case(
         policy=policy,
@@ -147,7 +147,7 @@ def _corner(
 def _acceptance_tests() -> Iterator[Corner]:
     lowest = SamplingParams(seed=SEED_OF_LOWEST_UNIFORM)
     highest = SamplingParams(seed=SEED_OF_HIGHEST_UNIFORM)
-    impossible = banned(5, 2, 1).expand(2, 5)
+    impossible = banned(5, 2, 1)
     # The second draft token is uncertain, so that uniforms are drawn at all.
     certain = torch.stack((alone(5, 2, 1), *torch.zeros(2, 5)))
     tests: tuple[tuple[Policy, Policy], ...] = (
@@ -178,8 +178,7 @@ def _extreme_logits() -> Iterator[Corner]:
             for params in all_params:
                 title = f"{dtype}: {name}, temperature {params.temperature}, top-k {params.top_k}"
                 title += ", logprobs" * (params.logprobs is not None)
-                logits = torch.tensor([row, row], dtype=dtype)
-                yield _corner(title, Probabilistic(), params, logits, [1])
+                yield _corner(title, Probabilistic(), params, torch.tensor(row, dtype=dtype), [1])
 
 
 def _cold_logprobs() -> Iterator[Corner]:
@@ -188,9 +187,8 @@ def _cold_logprobs() -> Iterator[Corner]:
     for temperature in (1.2e-38, 1e-30, 1e-6):
         params = evolve(SHOWN, temperature=temperature)
         for scale in (1.0, 1e36):
-            rows = (row * scale).expand(2, -1).contiguous()
             title = f"logprobs of logits by {scale} at temperature {temperature}"
-            yield _corner(title, Probabilistic(), params, rows, [1])
+            yield _corner(title, Probabilistic(), params, row * scale, [1])
 
 
 def _masses_of_one() -> Iterator[Corner]:
@@ -202,7 +200,7 @@ def _masses_of_one() -> Iterator[Corner]:
             row = (-1e-30 * levels[order]).to(dtype)
             params = evolve(SHOWN, top_p=top_p, logprobs=8)
             title = f"{dtype}: equal masses of {sizes}, of which top-p {top_p} is reached exactly"
-            yield _corner(title, Probabilistic(), params, row.expand(2, -1).contiguous(), [0])
+            yield _corner(title, Probabilistic(), params, row, [0])
 
 
 def _long_searches() -> Iterator[Corner]:
@@ -210,7 +208,7 @@ def _long_searches() -> Iterator[Corner]:
     row = torch.cat((torch.tensor([0.6, -1.1]), torch.linspace(-2.2, -6.0, 255)))
     title = "the largest logit has a share of 0.3048 of what top-k keeps, and top-p is 0.3051"
     params = evolve(SHOWN, top_k=50, top_p=0.3051)
-    yield _corner(title, Probabilistic(), params, row.expand(2, -1).contiguous(), [0])
+    yield _corner(title, Probabilistic(), params, row, [0])
     params = evolve(SHOWN, top_k=6, logprobs=8)
     rows = torch.randn(3, 5003, generator=torch.Generator().manual_seed(1)).bfloat16()
     title = f"rows that are not aligned, top-k {params.top_k} in some of ten blocks"
@@ -225,15 +223,12 @@ def _long_searches() -> Iterator[Corner]:
     yield _corner(title, Strict(), evolve(SHOWN, top_k=50), row.repeat(4, 1), [6700, 6701, 6702])
 
 
-def _ties() -> Iterator[Corner]:
-    row = torch.zeros(3, 1200).index_fill(1, torch.tensor([7, 600, 1199]), 1.0)
+def _ranks() -> Iterator[Corner]:
+    """Ties, and logits that differ where probabilities hardly do."""
+    row = torch.zeros(1200).index_fill(0, torch.tensor([7, 600, 1199]), 1.0)
     for draft in ([7, 7], [600, 7]):
         title = f"ties at temperature 0 across blocks, drafts {draft}"
         yield _corner(title, Probabilistic(), GREEDY, row, draft)
-
-
-def _ranks() -> Iterator[Corner]:
-    """Logits that differ where probabilities hardly do."""
-    rows, params = torch.arange(5.0).expand(3, 5) / 100, evolve(SAMPLED, temperature=1e6)
+    row, params = torch.arange(5.0) / 100, evolve(SAMPLED, temperature=1e6)
     for policy, drafts in ((RelaxedTopN(2, 0.5), [3, 2]), (RelaxedTopN(2, 0.0), [4, 3])):
-        yield _corner(f"{policy} at temperature 1e6", policy, params, rows, drafts)
+        yield _corner(f"{policy} at temperature 1e6", policy, params, row, drafts)

@@ -15,14 +15,9 @@ from .case import LOGITS, Case, Numbers
 from .params import all_params
 from .requests import Inputs, Layout, Request
 
-Varied = tuple[Inputs, list[int | None]]
-"""The batch, and for each request its index in the first batch; None for a stranger."""
-
 ALSO_OF_STRANGERS = frozenset(
     ("bad target rows", "bad draft rows", "bad ids", "greedy", "top-k", "top-p", "bias")
 )
-
-SPARE = ("spare_slots", "spare_drafts", "spare_rows", "gap")
 
 
 def make_inputs(case: Case) -> Inputs:
@@ -188,24 +183,27 @@ def _layout(case: Case, noise: torch.Generator) -> Layout:
     )
 
 
-def varied(inputs: Inputs) -> Varied:
-    """Apply the case's variation to a batch; without one, return the same batch."""
+def varied(inputs: Inputs) -> tuple[Inputs, list[int | None]]:
+    """Apply the case's variation to a batch; without one, return the same batch.
+
+    Returns:
+        The batch, and for each request its index in the first batch; None for a stranger.
+    """
     rng = np.random.default_rng((inputs.case.seed, 2))
     shape = inputs.case.shaping(rng, 2)
     count = len(inputs.requests)
     if inputs.case.variation == "in part":
-        spare, share = shape.integers(0, 4, size=len(SPARE)).tolist(), shape.random()
+        spare, share = shape.integers(0, 4, size=4).tolist(), shape.random()
         chosen = rng.permutation(np.flatnonzero(shape.random(count) < share)).tolist()
         requests = tuple(inputs.requests[request] for request in chosen)
         slots = rng.permutation(len(chosen) + 3)[: len(chosen)].tolist()
-        layout = Layout(slots=tuple(slots), **dict(zip(SPARE, spare, strict=True)))
-        return evolve(inputs, requests=requests, layout=layout), chosen
+        return evolve(inputs, requests=requests, layout=Layout(tuple(slots), *spare)), chosen
     if inputs.case.variation == "among strangers":
         return _among_strangers(inputs, shape)
     return inputs, [*range(count)]
 
 
-def _among_strangers(inputs: Inputs, rng: Numbers) -> Varied:
+def _among_strangers(inputs: Inputs, rng: Numbers) -> tuple[Inputs, list[int | None]]:
     """Keep about half of the requests; replace the others by longer, partly broken ones."""
     case, draws = inputs.case, rng.random((len(inputs.requests), 2))
     other = evolve(

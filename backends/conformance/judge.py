@@ -217,7 +217,7 @@ def _judge_order(
         num_due = min(len(due), len(ids))
         swaps.append([pair for pair in zip(certain, due, strict=False) if pair[0] != pair[1]])
     swapped = min(swaps, key=len)
-    gaps = [want.gap(*pair) for pair in swapped]
+    gaps = [abs(float(want.values[one] - want.values[other])) for one, other in swapped]
     bounds = [min(want.tolerance(token_id) for token_id in pair) for pair in swapped]
     excused = all(0 < g < np.inf and g <= most for g, most in zip(gaps, bounds, strict=True))
     excused = excused and num_due - len(certain) <= want.doubted.sum()

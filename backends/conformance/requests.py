@@ -50,7 +50,7 @@ class Request:
         return len(self.target_logits) - 1
 
 
-@frozen(kw_only=True)
+@frozen
 class Layout:
     """The places of requests in memory, which must not matter.
 
@@ -107,12 +107,12 @@ class Inputs:
         starts = [0, *accumulate(length + 1 for length in lengths)]
         num_rows = starts[-1] + self.layout.spare_rows
         target = self._rows((num_rows, self.case.vocab_size), self.case.dtype)
+        for start, request in zip(starts, self.requests, strict=False):
+            target[start : start + len(request.target_logits)] = request.target_logits
         id_dtype = getattr(torch, self.case.id_dtype)
         token_ids = torch.full((len(lengths), width), PADDING_TOKEN_ID, dtype=id_dtype)
-        for place, (request, start) in enumerate(zip(self.requests, starts[:-1], strict=True)):
-            target[start : starts[place + 1]] = request.target_logits
-            drafted = torch.tensor(request.draft_token_ids, dtype=id_dtype)
-            token_ids[place, : lengths[place]] = drafted
+        for row, request in zip(token_ids, self.requests, strict=True):
+            row[: request.num_draft_tokens] = torch.tensor(request.draft_token_ids)
         is_one_hot, slots = self.case.drafter == "one-hot", self.layout.slots
         is_counted = self.case.has("penalties") or self.case.has("room")
         return VerifyBatch(
@@ -129,15 +129,15 @@ class Inputs:
 
     def plain_batch(self) -> SampleBatch:
         """The target's own draw at each request's first row."""
-        rows = [request.target_logits[0] for request in self.requests]
+        logits = self._rows((len(self.requests), self.case.vocab_size), self.case.dtype)
+        for row, request in zip(logits, self.requests, strict=True):
+            row.copy_(request.target_logits[0])
         return SampleBatch(
-            logits=torch.stack(rows)
-            if rows
-            else self._rows((0, self.case.vocab_size), self.case.dtype),
+            logits=logits,
             positions=self._integers([request.position for request in self.requests]),
             slot_ids=self._integers(self._slots()[0]),
             token_counts=self._token_counts(),
-            **self._masks([request.allowed[0] for request in self.requests], len(rows)),
+            **self._masks([request.allowed[0] for request in self.requests], len(logits)),
         )
 
     def draft_batch(self, place: int) -> SampleBatch:
@@ -195,10 +195,8 @@ class Inputs:
 
     def _integers(self, values: Sequence[int]) -> Tensor:
         """A tensor of integers, with zeros in the gaps."""
-        id_dtype = getattr(torch, self.case.id_dtype)
-        wide = torch.zeros(len(values), 1 + bool(self.layout.gap), dtype=id_dtype)
-        wide[:, 0] = torch.tensor(values, dtype=id_dtype)
-        return wide[:, 0]
+        column = torch.tensor(values, dtype=getattr(torch, self.case.id_dtype))[:, None]
+        return torch.nn.functional.pad(column, (0, bool(self.layout.gap)))[:, 0]
 
     def _token_counts(self) -> TokenCounts:
         """The token counts of every slot; slots without a request hold arbitrary counts."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from attrs import Factory, define, evolve
 from torch import Tensor
@@ -222,20 +223,13 @@ def in_another_batch(
 
 
 def _answers(output: Output) -> list[tuple[object, ...]]:
-    """For each request: its tokens, its status and how many were accepted.
+    """For each request: its tokens without padding, its status and how many were accepted.
 
     Lists of most likely tokens are left out: equally likely ones have no order, and the oracle
     judges each list alone.
     """
-    columns = [[*map(_without_padding, output.token_ids)], output.status.tolist()]
+    rows = (np.atleast_1d(row) + 1 for row in output.token_ids.numpy())
+    columns = [[(np.trim_zeros(row, "b") - 1).tolist() for row in rows], output.status.tolist()]
     if isinstance(output, VerifyOutput):
         columns.append(output.num_accepted.tolist())
     return [*zip(*columns, strict=True)]
-
-
-def _without_padding(token_ids: Tensor) -> list[int]:
-    """Drop the padding after the last token, but keep at least one number."""
-    numbers: list[int] = token_ids.reshape(-1).tolist()
-    while len(numbers) > 1 and numbers[-1] == -1:
-        numbers.pop()
-    return numbers

@@ -29,7 +29,7 @@ def margin_of(may_turn: Callable[[float], bool]) -> float:
     return float([*MARGINS, math.inf][bisect_left(MARGINS, 1, key=may_turn)])
 
 
-LEAST = np.finfo(np.float64).min / 2
+LEAST = float(np.finfo(np.float64).min) / 2
 """Stands for the logarithm of 0 where infinities would meet."""
 
 Integers = NDArray[np.int64]
@@ -37,12 +37,8 @@ ROUNDING = 2.0**-21 / TOLERANCE
 """How far a few float32 roundings move a scaled logit, relative to it and to the tolerance."""
 
 
-@frozen(eq=False)
-class Bounds:
-    """Logarithms of the smallest and the largest weight that each token can have."""
-
-    low: Floats
-    high: Floats
+Bounds = tuple[Floats, Floats]
+"""Logarithms of the smallest and the largest weight that each token can have."""
 
 
 def _kept(bounds: Callable[[float], Bounds]) -> Callable[[float], Bounds]:
@@ -63,17 +59,16 @@ class Law:
     @property
     def log_p(self) -> Floats:
         """[V], -inf where the weight is 0."""
-        return self.bounds(0.0).high
+        return self.bounds(0.0)[1]
 
     def doubted(self, tolerance: float = TOLERANCE) -> Flags:
         """The tokens whose weight may be zero or not after a relative change: [V]."""
-        bounds = self.bounds(tolerance)
-        doubted: Flags = (bounds.low == -np.inf) & (bounds.high > -np.inf)
-        return doubted
+        low, high = self.bounds(tolerance)
+        return np.isneginf(low) & ~np.isneginf(high)
 
     def doubted_mass(self, tolerance: float = TOLERANCE) -> float:
         """The largest mass that doubted tokens can have together."""
-        return float(np.exp(self.bounds(tolerance).high[self.doubted(tolerance)]).sum())
+        return float(np.exp(self.bounds(tolerance)[1][self.doubted(tolerance)]).sum())
 
 
 @frozen(eq=False)
@@ -134,12 +129,12 @@ def law_of(logits: Floats, recipe: Recipe) -> Law:
         support = supported(logits, scaled, slack, recipe, tolerance)
         if support.accept.sum() == 1:
             alone = np.where(support.accept, 0.0, -np.inf)
-            return Bounds(alone, alone)
+            return alone, alone
         low = np.where(support.reject, -np.inf, scaled - slack)
         high = np.where(support.accept, scaled + slack, -np.inf)
         least, most = max(log_sum(low), LEAST), log_sum(high)
         # Half of the tolerance on each side of a comparison.
-        return Bounds(low - most - tolerance / 2, np.minimum(high + tolerance / 2 - least, 0.0))
+        return low - most - tolerance / 2, np.minimum(high + tolerance / 2 - least, 0.0)
 
     return Law(bounds)
 
@@ -153,34 +148,28 @@ def one_hot(token_id: int, vocab_size: int) -> Law:
     """The law that is certain of one token; rounding cannot change it."""
     log_p = np.full(vocab_size, -np.inf)
     log_p[token_id] = 0.0
-    return Law(lambda _: Bounds(log_p, log_p))
+    return Law(lambda _: (log_p, log_p))
 
 
 def place(law: Law, token_ids: Integers, vocab_size: int) -> Law:
     """The same law over other ids: entry i moves to token_ids[i]; ids out of range are dropped."""
     inside = token_ids < vocab_size
 
-    def placed(values: Floats) -> Floats:
-        wide = np.full(vocab_size, -np.inf)
-        wide[token_ids[inside]] = values[inside]
-        return wide
-
     def bounds(tolerance: float) -> Bounds:
-        inner = law.bounds(tolerance)
-        return Bounds(placed(inner.low), placed(inner.high))
+        low, high = np.full((2, vocab_size), -np.inf)
+        low[token_ids[inside]], high[token_ids[inside]] = (
+            bound[inside] for bound in law.bounds(tolerance)
+        )
+        return low, high
 
     return Law(bounds)
 
 
 def log_ratio(p: Law, q: Law, token_id: int, tolerance: float) -> Interval:
-    """The bounds of log p(x) - log q(x): -inf where p is 0, else +inf where q is."""
-    of_p, of_q = p.bounds(tolerance), q.bounds(tolerance)
-    least = _minus(float(of_p.low[token_id]), float(of_q.high[token_id]))
-    return least, _minus(float(of_p.high[token_id]), float(of_q.low[token_id]))
-
-
-def _minus(log_p: float, log_q: float) -> float:
-    return log_p if log_p == -math.inf else log_p - log_q
+    """The bounds of log p(x) - log q(x): -inf where p is 0, else huge where q is."""
+    least, most = (float(bound[token_id]) for bound in p.bounds(tolerance))
+    low, high = (max(float(bound[token_id]), LEAST) for bound in q.bounds(tolerance))
+    return least - high, most - low
 
 
 @frozen(eq=False)
@@ -221,18 +210,9 @@ class RowLogprobs:
             expected = float(np.float32(self.values[token_id]))
         return value == expected or abs(value - expected) <= self.tolerance(token_id)
 
-    def gap(self, token_id: int, other: int) -> float:
-        """The distance of two logprobs in nats; infinite if a filter cuts both but may keep one."""
-        values = self.values[[token_id, other]]
-        if (values == -np.inf).all():
-            return float("inf") if self.doubted[[token_id, other]].any() else 0.0
-        return abs(float(values[0] - values[1]))
-
     def tolerance(self, token_id: int) -> float:
         """The largest acceptable error of a float32 logprob."""
-        value = self.values[token_id]
         if self.doubted.any():
-            return float("inf")
-        if not np.isfinite(value):
-            return 0.0
-        return 1e-4 + 1e-5 * abs(float(value))
+            return math.inf
+        value = float(self.values[token_id])
+        return 1e-4 + 1e-5 * abs(value) if math.isfinite(value) else 0.0

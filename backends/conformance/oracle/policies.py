@@ -31,27 +31,23 @@ def residual(
     p, q = view.target_laws[row], view.draft_laws[row]
 
     def bounds(tolerance: float) -> Bounds:
-        left = difference(p, q, scale(tolerance), tolerance)
-        if left.low.max() > -np.inf:
-            return left
-        instead = p.bounds(tolerance).high.copy()
-        instead[view.drafts[row]] = -np.inf
-        instead = instead if instead.max() > -np.inf else p.bounds(tolerance).high
-        high = np.maximum(left.high, instead)
-        # At tolerance 0 exactly one of the two applies.
-        exact = left.high if left.high.max() > -np.inf else instead
-        return Bounds(left.low, high) if tolerance else Bounds(exact, exact)
+        low, high = difference(p, q, scale(tolerance), tolerance)
+        if low.max() > -np.inf:
+            return low, high
+        _, instead = p.bounds(tolerance)
+        others = np.where(np.arange(len(instead)) == view.drafts[row], -np.inf, instead)
+        instead = others if others.max() > -np.inf else instead
+        # At tolerance 0 nothing is left, and only this applies.
+        return (low, np.maximum(high, instead)) if tolerance else (instead, instead)
 
     return Law(bounds)
 
 
 def difference(p: Law, q: Law, scale: Interval, tolerance: float) -> Bounds:
     """log(scale p - q), -inf where the difference is not positive."""
-    of_p, of_q = p.bounds(tolerance), q.bounds(tolerance)
+    (p_low, p_high), (q_low, q_high) = p.bounds(tolerance), q.bounds(tolerance)
     least, most = scale
-    return Bounds(
-        _log_difference(least + of_p.low, of_q.high), _log_difference(most + of_p.high, of_q.low)
-    )
+    return _log_difference(least + p_low, q_high), _log_difference(most + p_high, q_low)
 
 
 def _log_difference(larger: Floats, smaller: Floats) -> Floats:
@@ -86,7 +82,8 @@ def _log_h(view: RequestView, count: int, tolerance: float) -> Interval:
     if count == len(view.drafts):
         return products
     left = difference(view.target_laws[count], view.draft_laws[count], products, tolerance)
-    return _share_left(left.low, products[0]), _share_left(left.high, products[1])
+    least, most = map(_share_left, left, products)
+    return least, most
 
 
 def _share_left(left: Floats, log_product: float) -> float:
@@ -116,14 +113,13 @@ def entropy_width(law: Law, tolerance: float) -> float:
 def _typical_tokens(view: RequestView, policy: Typical, row: int, tolerance: float) -> Possible:
     """The tokens with p > min(epsilon, delta exp(-H))."""
     law = view.target_laws[row]
-    bounds, width = law.bounds(tolerance), entropy_width(law, tolerance)
-    low, edge, high = (
+    (low, high), width = law.bounds(tolerance), entropy_width(law, tolerance)
+    least, most = (
         min(policy.epsilon, policy.delta * math.exp(min(shift - entropy(law), 0.0)))
-        for shift in (-width, 0.0, width)
+        for shift in (-width, width)
     )
-    high = max(high, SMALLEST_FLOAT32)
-    doubted = (bounds.high > _log(low)) & (bounds.low <= _log(high))
-    return Possible.of(law.log_p > _log(edge), doubted & (tolerance > 0))
+    most = max(most, SMALLEST_FLOAT32) if tolerance else most
+    return Possible(high > _log(least), low <= _log(most))
 
 
 def _relaxed_tokens(view: RequestView, policy: RelaxedTopN, row: int, tolerance: float) -> Possible:
@@ -131,10 +127,9 @@ def _relaxed_tokens(view: RequestView, policy: RelaxedTopN, row: int, tolerance:
 
     Logits rank tokens, so ranks are exact; without a delta only those tied with the first remain.
     """
-    logits, bounds = view.target_rows[row], view.target_laws[row].bounds(tolerance)
-    least, most, delta = np.exp(bounds.low), np.exp(bounds.high), policy.delta
-    weightless = least < SMALLEST_FLOAT32 if tolerance else bounds.low == -np.inf
-    kept = Possible(bounds.high > -np.inf, weightless)
+    logits, (low, high) = view.target_rows[row], view.target_laws[row].bounds(tolerance)
+    least, most, delta = np.exp(low), np.exp(high), policy.delta
+    kept = Possible(high > -np.inf, least < SMALLEST_FLOAT32 if tolerance else low == -np.inf)
     near_best = Possible(most >= least.max() - delta, (least < most.max() - delta) & (delta > 0))
     rank = policy.top_n if delta > 0 else 1
     return kept & near_best & Possible.of(logits >= np.sort(logits)[-min(rank, len(logits))])

@@ -77,13 +77,13 @@ class Draw:
         """Whether this token may win after a relative change of the weights."""
         if not 0 <= token_id < len(self.law.log_p):
             return False
-        bounds = self.law.bounds(tolerance)
-        return self._beats(token_id, bounds.high, bounds.low, np.greater_equal)
+        low, high = self.law.bounds(tolerance)
+        return self._beats(token_id, high, low, np.greater_equal)
 
     def is_certain(self, tolerance: float) -> bool:
         """Whether no other token can win after such a change."""
-        bounds = self.law.bounds(tolerance)
-        return self._beats(self.token_id, bounds.low, bounds.high, np.greater)
+        low, high = self.law.bounds(tolerance)
+        return self._beats(self.token_id, low, high, np.greater)
 
     def _beats(
         self, token_id: int, own: Floats, others: Floats, compare: Callable[[float, float], bool]
@@ -106,21 +106,12 @@ class Draw:
         return 1 + (len(self.law.log_p) > BLOCK_SIZE)
 
     def _block_scores(self, log_weights: Floats) -> Floats:
-        masses = block_masses(log_weights)
-        return masses if len(masses) == 1 else masses - self._log_block_noise
+        starts = np.arange(0, len(log_weights), BLOCK_SIZE)
+        return self._scores(np.logaddexp.reduceat(log_weights, starts), BLOCK_LEVEL, 0)
 
     def _token_scores(self, log_weights: Floats, block: int) -> Floats:
         first = block * BLOCK_SIZE
-        weights = log_weights[first : first + BLOCK_SIZE]
-        noise = exponentials(*self.key, TOKEN_LEVEL, first, len(weights))
-        return weights - np.log(noise)
+        return self._scores(log_weights[first : first + BLOCK_SIZE], TOKEN_LEVEL, first)
 
-    @cached_property
-    def _log_block_noise(self) -> Floats:
-        num_blocks = -(-len(self.law.log_p) // BLOCK_SIZE)
-        return np.log(exponentials(*self.key, BLOCK_LEVEL, 0, num_blocks))
-
-
-def block_masses(log_weights: Floats) -> Floats:
-    """The logarithm of each block's mass, -inf where it is empty."""
-    return np.logaddexp.reduceat(log_weights, np.arange(0, len(log_weights), BLOCK_SIZE))
+    def _scores(self, log_weights: Floats, level: int, first: int) -> Floats:
+        return log_weights - np.log(exponentials(*self.key, level, first, len(log_weights)))
