@@ -50,9 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _campaign(wanted: argparse.Namespace, deadline: float) -> Campaign:
-    forms = wanted.forms
-    if forms is None:
-        forms = FORMS_ON_GPU if torch.device(wanted.device).type == "cuda" else 0
+    usual = FORMS_ON_GPU if torch.device(wanted.device).type == "cuda" else 0
+    forms = usual if wanted.forms is None else wanted.forms
     return Campaign(
         backends=(wanted.backend, *([wanted.beside] if wanted.beside else [])),
         device=wanted.device,
@@ -76,8 +75,7 @@ def _many_cases(wanted: argparse.Namespace, campaign: Campaign, record: Record) 
             record.write(wanted.json)
         failures = found[0].unexplained if number is not None and wanted.beside is None else ()
         if failures and math.isinf(wanted.seconds):
-            case = Case.from_json(failures[0].shown_by)
-            sys.stdout.write(listing(campaign.smallest_failure(case)))
+            sys.stdout.write(listing(campaign.smallest_failure(failures[0])))
             break
     return record
 

@@ -21,8 +21,8 @@ from ...core.ports import Sampler
 from .calls import Watched, load_backend
 from .case import MOST_BY_MANY, NUM_SHAPES, Case, Generator
 from .corners import corners
-from .findings import Findings, Found, added
-from .run import REHEARSALS, Check, rehearse, run_all, run_case, smallest_failure
+from .findings import Difference, Findings, Found, added
+from .run import Check, run_all, run_case, smallest_failure
 
 CHUNK = 100
 """How many batches share a seed."""
@@ -83,8 +83,8 @@ class Campaign:
                 some = chunks[place : place + self.num_workers]
                 new = [n for n, _ in some if n < first + num_new]
                 # Neighbours run at once, so they have different forms, which share few kernels.
-                for calls in product(range(NUM_SHAPES), range(REHEARSALS), self.backends, new):
-                    pool.submit(self.rehearse, *calls)
+                for rehearsal in product(range(NUM_SHAPES), self.backends, new):
+                    pool.submit(self.rehearse, *rehearsal)
                 pending |= {pool.submit(self.found, *chunk): chunk[0] for chunk in some}
             left = None if math.isinf(self.deadline) else max(self.deadline - time.time(), 0.0)
             with suppress(TimeoutError):
@@ -93,9 +93,9 @@ class Campaign:
                     if (found := future.result()) != self.nothing:
                         yield pending[future], found
 
-    def rehearse(self, shape: int, part: int, name: str, number: int) -> None:
-        """Let a backend compile what some calls of a chunk need."""
-        rehearse(self.generator.shaped(number, shape), part, Watched(_sampler(name), self.device))
+    def rehearse(self, shape: int, name: str, number: int) -> None:
+        """Let a backend compile what batches of one shape need in a chunk."""
+        run_case(self.generator.shaped(number, shape), _sampler(name), self.device)
 
     def _chunks(self, first: int, num_batches: int) -> Iterator[tuple[int, int]]:
         forms = self.generator.num_forms
@@ -105,9 +105,9 @@ class Campaign:
             yield first, size
             first, num_batches = first + 1, num_batches - size
 
-    def smallest_failure(self, case: Case) -> Findings:
-        """The findings of the smallest failing case that a case of the only backend shrinks to."""
-        here = load_backend(self.backends[0]), self.device
+    def smallest_failure(self, failure: Difference) -> Findings:
+        """The findings of the smallest failing case that the only backend's failure shrinks to."""
+        case, here = Case.from_json(failure.shown_by), (_sampler(self.backends[0]), self.device)
         return run_case(smallest_failure(case, *here) or case, *here)
 
     def found(self, number: int, size: int) -> Found:
@@ -115,8 +115,7 @@ class Campaign:
         if size:
             cases = self.generator.cases(number, size)
             return self.shown((case.to_json(), Check(case)) for case in cases)
-        share = -(-sum(1 for _ in corners()) // CORNER_PARTS)
-        return self.shown(islice(corners(), number * share, (number + 1) * share))
+        return self.shown(islice(corners(), number, None, CORNER_PARTS))
 
     def shown(self, checks: Iterator[tuple[str, Callable[[Watched], object]]]) -> Found:
         """Run named checks while time lasts."""

@@ -6,11 +6,10 @@ shrunk as plain values.
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-import attrs
 import numpy as np
-from attrs import evolve, field, fields, frozen
+from attrs import asdict, evolve, field, fields, frozen
 
 from ...core import POLICIES, Policy, Strict, policies
 from .oracle.policies import rule_of
@@ -94,11 +93,12 @@ class Case:
 
     def to_json(self) -> str:
         """One line that `from_json` reads."""
-        values = attrs.asdict(self, recurse=False)
-        parameters = attrs.asdict(cast("attrs.AttrsInstance", self.policy))
-        values["policy"] = [type(self.policy).__name__, parameters]
-        values["features"] = sorted(self.features)
-        return json.dumps(values)
+        policy: Any = self.policy
+        values = {
+            "policy": [type(policy).__name__, asdict(policy)],
+            "features": sorted(self.features),
+        }
+        return json.dumps(asdict(self, recurse=False) | values)
 
     @classmethod
     def from_json(cls, text: str) -> "Case":

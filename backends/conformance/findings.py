@@ -9,6 +9,7 @@ import os
 import platform
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from operator import add
@@ -137,16 +138,12 @@ def added(some: Sequence[Findings], more: Sequence[Findings]) -> Found:
 
 
 def _versions() -> dict[str, str]:
-    names = ("acceptor", "numpy", "torch")
-    return {"python": platform.python_version()} | {name: _version(name) for name in names}
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        # As where a checkout lies on the path.
-        return "not installed"
+    versions = {"python": platform.python_version()}
+    for name in ("acceptor", "numpy", "torch"):
+        versions[name] = "not installed"  # as where a checkout lies on the path
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 @frozen

@@ -54,24 +54,25 @@ def _request(
 def _draft_vocabulary(
     case: Case, logits: Tensor, noise: torch.Generator
 ) -> tuple[Tensor | None, Tensor]:
-    vocab_size = case.vocab_size
-    if case.drafter == "narrower":
-        return None, logits[:, : max(1, 2 * vocab_size // 3)]
     if case.drafter not in ("mapped", "permuted"):
-        return None, logits
-    id_map = torch.randperm(vocab_size, generator=noise)
+        narrower = max(1, 2 * case.vocab_size // 3)
+        return None, logits[:, : narrower if case.drafter == "narrower" else None]
+    id_map = torch.randperm(case.vocab_size, generator=noise)
     if case.drafter == "mapped":
-        id_map = id_map[: (vocab_size + 1) // 2].sort().values
+        id_map = id_map[: (case.vocab_size + 1) // 2].sort().values
     return id_map, logits[:, id_map]
 
 
 def _finished(case: Case, rows: Tensor, bad: str, noise: torch.Generator) -> Tensor:
-    """Add masks and unusable rows."""
+    """Add masks, and make about one row in ten unusable: by NaN, by +inf, or with only -inf."""
     if case.has("masked") and len(rows):
         rows = _mask(rows, noise)
     if case.has(bad):
-        rows = rows.clone()
-        _spoil(rows, noise)
+        rows, ids = rows.clone(), _any_ids(rows, noise)
+        kinds = torch.randint(0, 30, (len(rows),), generator=noise)
+        for kind, value in enumerate((torch.nan, torch.inf)):
+            rows[kinds == kind, ids[kinds == kind]] = value
+        rows[kinds == 2] = -torch.inf
     return rows
 
 
@@ -156,14 +157,6 @@ def _allowed_tokens(case: Case, num_rows: int, noise: torch.Generator) -> tuple[
     # In other cases every row has a mask, so that rows need not name theirs.
     absent = torch.rand(num_rows, generator=noise) < (0.2 if case.has("strides") else 0.0)
     return tuple(None if none else mask for none, mask in zip(absent.tolist(), flags, strict=True))
-
-
-def _spoil(rows: Tensor, noise: torch.Generator) -> None:
-    """Make about one row in ten unusable, in place: by NaN, by +inf, or with only -inf."""
-    ids, kinds = _any_ids(rows, noise), torch.randint(0, 30, (len(rows),), generator=noise)
-    for kind, value in enumerate((torch.nan, torch.inf)):
-        rows[kinds == kind, ids[kinds == kind]] = value
-    rows[kinds == 2] = -torch.inf
 
 
 def _any_ids(logits: Tensor, noise: torch.Generator) -> Tensor:

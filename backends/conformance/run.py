@@ -30,9 +30,6 @@ BatchOf = Callable[[Inputs], VerifyBatch | SampleBatch]
 NUMBERS, NUMBERS_TOLERANCE = ("logprobs.emitted", "total_variation"), 1e-4
 """Logprobs and total variations, [num_reqs, any]; their sums may run in another order."""
 
-REHEARSALS = 3
-"""How many parts a check has: it verifies, draws plainly and drafts."""
-
 
 @define
 class Check:
@@ -96,15 +93,6 @@ def check_call(inputs: Inputs, batch_of: BatchOf, backend: Watched) -> Tensor:
     return token_ids
 
 
-def rehearse(case: Case, part: int, backend: Watched) -> None:
-    """Make the calls of one part of a check, so that their kernels are compiled."""
-    inputs = make_inputs(case).with_arbitrary_drafts()
-    places = range(1, max(case.num_draft_tokens) + 1) if case.drafter != "one-hot" else ()
-    drafting = [partial(Inputs.draft_batch, place=place) for place in places]
-    for batch_of in ([Inputs.verify_batch], [Inputs.plain_batch], drafting)[part]:
-        check_call(inputs, batch_of, backend)
-
-
 def run_case(case: Case, sampler: Sampler, device: torch.device) -> Findings:
     """Run a case. A crash is a difference; a policy that the backend lacks is counted."""
     return run_all(Check(case), [Watched(sampler, device)])[0].shown_by(case.to_json())
@@ -149,14 +137,13 @@ def simpler_than(case: Case) -> Iterator[Case]:
     """Cases that are a little simpler than this one, the largest steps first."""
     lengths = case.num_draft_tokens
     parts = [lengths[: len(lengths) // 2], lengths[len(lengths) // 2 :]]
-    parts += [lengths[:place] + lengths[place + 1 :] for place in range(len(lengths))]
     parts += [
-        (*lengths[:place], shorter, *lengths[place + 1 :])
+        (*lengths[:place], *instead, *lengths[place + 1 :])
         for place, length in enumerate(lengths)
-        for shorter in {0, length // 2, length - 1}
-        if 0 <= shorter < length
+        for instead in ((), (0,), (length // 2,), (max(length - 1, 0),))
     ]
-    yield from (evolve(case, num_draft_tokens=part) for part in parts if part != lengths)
+    parts = [part for part in dict.fromkeys(parts) if part != lengths]
+    yield from (evolve(case, num_draft_tokens=part) for part in parts)
     for size in (1, 2, 3, case.vocab_size // 2, case.vocab_size - 1):
         if 0 < size < case.vocab_size:
             yield evolve(case, vocab_size=size)

@@ -186,15 +186,6 @@ class RowLogprobs:
     doubted: Flags
     logits: Floats
 
-    @classmethod
-    def of(cls, raw: Floats, logits: Floats, recipe: Recipe, *, processed: bool) -> "RowLogprobs":
-        """Logprobs in the request's mode; at temperature 0 "processed" means adjusted logits."""
-        logits = logits if processed else raw
-        recipe = Recipe() if recipe.is_greedy or not processed else recipe
-        law = law_of(logits, recipe)
-        doubted = law.doubted() if recipe.has_filters else np.zeros(len(raw), dtype=bool)
-        return cls(law.log_p, doubted, logits)
-
     @property
     def orders(self) -> list[list[int]]:
         """Both possible orders of the tokens that have weight, most likely first.

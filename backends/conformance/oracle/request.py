@@ -5,9 +5,9 @@ from functools import cached_property
 import numpy as np
 from attrs import evolve, field, frozen
 
-from ....core import Policy, Status, Strict
+from ....core import Policy, Recipe, Status, Strict
 from .filters import Possible
-from .law import TOLERANCE, RowLogprobs
+from .law import TOLERANCE, RowLogprobs, law_of
 from .policies import PolicyRule, rule_of
 from .race import RECOVER, Draw
 from .view import RequestView
@@ -87,10 +87,14 @@ class RequestOracle:
         return num_tests + (0 if final is None else final.num_races)
 
     def row_logprobs(self, row: int) -> RowLogprobs:
-        """The logprobs of the row that decides a place of the output."""
-        given, adjusted = self.given, self.view.target_rows[row]
-        raw, processed = given.target_logits[row], given.logprobs_processed
-        return RowLogprobs.of(raw, adjusted, given.recipe, processed=processed)
+        """The logprobs of the row that decides a place of the output, raw or processed.
+
+        At temperature 0 processed ones are those of adjusted logits.
+        """
+        given, processed = self.given, self.given.logprobs_processed
+        logits = self.view.target_rows[row] if processed else given.target_logits[row]
+        law = law_of(logits, given.recipe if processed and not given.recipe.is_greedy else Recipe())
+        return RowLogprobs(law.log_p, law.doubted(), logits)
 
     def total_variation(self, row: int) -> tuple[float, float]:
         """The total variation between p and the emitted token's law q a + p (1 - sum(q a)).

@@ -9,7 +9,7 @@ from itertools import pairwise, takewhile
 
 import numpy as np
 import torch
-from attrs import evolve, frozen
+from attrs import astuple, evolve, fields_dict, frozen
 from torch import Tensor
 
 from ....core import Recipe, RecipeTensors, SampleBatch, SamplingTensors, Status, VerifyBatch
@@ -175,15 +175,12 @@ def split_verify(batch: VerifyBatch, params: SamplingTensors) -> list[RequestVie
 
 def split_sample(batch: SampleBatch, params: SamplingTensors) -> list[RequestView]:
     """The rows of a batch, in its order, each as a verification of an empty draft."""
+    names = ("positions", "slot_ids", "token_counts", "allowed_tokens", "allowed_rows")
     rows = VerifyBatch(
         target_logits=batch.logits,
         cu_num_logits=torch.arange(batch.num_reqs + 1),
         draft_token_ids=torch.zeros(batch.num_reqs, 0, dtype=torch.int64),
-        positions=batch.positions,
-        slot_ids=batch.slot_ids,
-        token_counts=batch.token_counts,
-        allowed_tokens=batch.allowed_tokens,
-        allowed_rows=batch.allowed_rows,
+        **{name: getattr(batch, name) for name in names},
     )
     drawn = [evolve(view, bonus_name="drawn token") for view in split_verify(rows, params)]
     if batch.draft_index is None:
@@ -231,17 +228,13 @@ def _id_map(draft_to_target: Tensor | None, draft_vocab_size: int) -> Integers:
 
 def _recipe(recipes: RecipeTensors, request: int) -> Recipe:
     """A request's recipe, with its numbers as float32 tensors hold them."""
-    names = ("temperature", "min_p", "top_k", "top_p")
-    return Recipe(**{name: getattr(recipes, name)[request].item() for name in names})
+    return Recipe(**{name: getattr(recipes, name)[request].item() for name in fields_dict(Recipe)})
 
 
 def _adjustments(params: SamplingTensors, request: int) -> Adjustments:
     bias = {}
     if params.bias is not None:
-        tensors = params.bias.token_ids, params.bias.values
-        pairs = zip(*(rows[request].tolist() for rows in tensors), strict=True)
+        pairs = zip(*(rows[request].tolist() for rows in astuple(params.bias)), strict=True)
         bias = {token_id: value for token_id, value in pairs if token_id >= 0}
-    if params.penalties is None:
-        return Adjustments(bias)
-    names = ("repetition", "presence", "frequency")
-    return Adjustments(bias, *(getattr(params.penalties, n)[request].item() for n in names))
+    penalties = () if params.penalties is None else astuple(params.penalties)
+    return Adjustments(bias, *(values[request].item() for values in penalties))
