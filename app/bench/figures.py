@@ -30,11 +30,10 @@ def peak_output_throughput(records: Sequence[RequestRecord]) -> float:
     if not steps:
         return 0.0
     window = min(WINDOW_SECONDS, duration_of(records))
-    times = np.array([time for time, _ in steps])
-    emitted = np.concatenate(([0], np.cumsum([num_tokens for _, num_tokens in steps])))
-    first_inside = np.searchsorted(times, times - window, side="right")
-    last_inside = np.searchsorted(times, times, side="right")
-    return float((emitted[last_inside] - emitted[first_inside]).max() / window)
+    times, nums_tokens = np.array(steps).T
+    emitted = np.cumsum(nums_tokens)
+    before = np.append(0, emitted)[np.searchsorted(times, times - window, side="right")]
+    return float((emitted - before).max() / window)
 
 
 def peak_concurrency(records: Sequence[RequestRecord]) -> int:
