@@ -206,7 +206,7 @@ def _among_strangers(inputs: Inputs, rng: Numbers) -> tuple[Inputs, list[int | N
         features=case.features | ALSO_OF_STRANGERS,
     )
     strangers = make_inputs(other).with_arbitrary_drafts().requests
-    stays = [bool(draw < 0.5) for _, draw in draws]
-    requests = [inputs.requests[p] if stay else strangers[p] for p, stay in enumerate(stays)]
-    varied = evolve(inputs, requests=tuple(requests), layout=Layout())
-    return varied, [place if stay else None for place, stay in enumerate(stays)]
+    origins = [place if draw < 0.5 else None for place, (_, draw) in enumerate(draws)]
+    pairs = zip(origins, inputs.requests, strangers, strict=True)
+    requests = tuple(theirs if origin is None else mine for origin, mine, theirs in pairs)
+    return evolve(inputs, requests=requests, layout=Layout()), origins

@@ -122,9 +122,8 @@ def _accepted_tokens(oracle: RequestOracle, request: int, answer: Answer) -> Ite
     """Check that accepted tokens are the draft's, and that padding follows the final token."""
     count = answer.num_accepted
     emitted = count + (oracle.finals[count] is not None)
-    expected = list(answer.token_ids)
-    expected[:count] = oracle.view.drafts[:count]
-    expected[emitted:] = [PADDING_TOKEN_ID] * (len(expected) - emitted)
+    expected = [*oracle.view.drafts[:count], *answer.token_ids[count:emitted]]
+    expected += [PADDING_TOKEN_ID] * (len(answer.token_ids) - emitted)
     for row, (want, got) in enumerate(zip(expected, answer.token_ids, strict=True)):
         if want != got:
             what = "accepted token" if row < count else "padding"

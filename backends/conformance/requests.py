@@ -28,8 +28,8 @@ class Request:
         draft_logits: [K, draft V]; unused where drafts are one-hot.
         draft_token_ids: K ids, bad ones included.
         position: the position that the first row decides.
-        in_prompt: [V] bool, the prompt's tokens; None for an empty prompt.
-        output_counts: [V] int32, the output's tokens; None for an empty output.
+        in_prompt: [V] bool, the prompt's tokens; False for an empty prompt.
+        output_counts: [V] int32, the output's tokens; 0 for an empty output.
         allowed: the mask of each row, [V] bool, or None for a row without one.
     """
 
@@ -38,8 +38,8 @@ class Request:
     draft_logits: Tensor
     draft_token_ids: tuple[int, ...]
     position: int = 0
-    in_prompt: Tensor | None = None
-    output_counts: Tensor | None = None
+    in_prompt: Tensor | bool = False
+    output_counts: Tensor | int = 0
     allowed: tuple[Tensor | None, ...] = Factory(
         lambda self: (None,) * len(self.target_logits), takes_self=True
     )
@@ -106,19 +106,16 @@ class Inputs:
         width = max(lengths, default=0) + self.layout.spare_drafts
         starts = [0, *accumulate(length + 1 for length in lengths)]
         num_rows = starts[-1] + self.layout.spare_rows
-        target = self._rows((num_rows, self.case.vocab_size), self.case.dtype)
-        for start, request in zip(starts, self.requests, strict=False):
-            target[start : start + len(request.target_logits)] = request.target_logits
-        id_dtype = getattr(torch, self.case.id_dtype)
-        token_ids = torch.full((len(lengths), width), PADDING_TOKEN_ID, dtype=id_dtype)
-        for row, request in zip(token_ids, self.requests, strict=True):
-            row[: request.num_draft_tokens] = torch.tensor(request.draft_token_ids)
+        target = [row for request in self.requests for row in request.target_logits]
+        padding = (PADDING_TOKEN_ID,) * width
+        ids = [(request.draft_token_ids + padding)[:width] for request in self.requests]
+        token_ids = torch.tensor(ids, dtype=getattr(torch, self.case.id_dtype))
         is_one_hot, slots = self.case.drafter == "one-hot", self.layout.slots
         is_counted = self.case.has("penalties") or self.case.has("room")
         return VerifyBatch(
-            target_logits=target,
+            target_logits=self._logits(target, (num_rows, self.case.vocab_size), self.case.dtype),
             cu_num_logits=self._integers(starts),
-            draft_token_ids=token_ids,
+            draft_token_ids=token_ids.reshape(len(ids), width),
             positions=self._integers([request.position for request in self.requests]),
             draft_logits=None if is_one_hot else self._draft_cache(width),
             slot_ids=None if slots is None else self._integers(slots),
@@ -129,26 +126,21 @@ class Inputs:
 
     def plain_batch(self) -> SampleBatch:
         """The target's own draw at each request's first row."""
-        logits = self._rows((len(self.requests), self.case.vocab_size), self.case.dtype)
-        for row, request in zip(logits, self.requests, strict=True):
-            row.copy_(request.target_logits[0])
+        rows = [request.target_logits[0] for request in self.requests]
         return SampleBatch(
-            logits=logits,
+            logits=self._logits(rows, (len(rows), self.case.vocab_size), self.case.dtype),
             positions=self._integers([request.position for request in self.requests]),
             slot_ids=self._integers(self._slots()[0]),
             token_counts=self._token_counts(),
-            **self._masks([request.allowed[0] for request in self.requests], len(logits)),
+            **self._masks([request.allowed[0] for request in self.requests], len(rows)),
         )
 
     def draft_batch(self, place: int) -> SampleBatch:
         """The draft's draw at one place of all requests; a row after a request's draft is NaN."""
-        logits = self._rows((len(self.requests), self._draft_vocab_size), self.case.draft_dtype)
-        for row, request in zip(logits, self.requests, strict=True):
-            if place <= request.num_draft_tokens:
-                row.copy_(request.draft_logits[place - 1])
+        rows = [request.draft_logits[place - 1 : place].flatten() for request in self.requests]
         positions = [request.position + place - 1 for request in self.requests]
         return SampleBatch(
-            logits=logits,
+            logits=self._logits(rows, (len(rows), self._draft_vocab_size), self.case.draft_dtype),
             positions=self._integers(positions),
             draft_index=place,
             draft_stream=self.case.policy.draft_stream,
@@ -204,11 +196,8 @@ class Inputs:
         counts = TokenCounts.empty(num_slots, self.case.vocab_size)
         counts.output_counts.fill_(99)
         for slot, request in zip(slots, self.requests, strict=True):
-            counts.start(slot, ())
-            if request.in_prompt is not None:
-                counts.prompt_mask[slot] = request.in_prompt
-            if request.output_counts is not None:
-                counts.output_counts[slot] = request.output_counts
+            counts.prompt_mask[slot] = request.in_prompt
+            counts.output_counts[slot] = request.output_counts
         return counts
 
     def _masks(self, masks: list[Tensor | None], num_rows: int) -> dict[str, Any]:
@@ -233,11 +222,16 @@ class Inputs:
 
     def _draft_cache(self, width: int) -> Tensor:
         slots, num_slots = self._slots()
-        cache = self._rows((num_slots, width, self._draft_vocab_size), self.case.draft_dtype)
+        shape = (num_slots, width, self._draft_vocab_size)
+        cache = self._logits((), shape, self.case.draft_dtype)
         for slot, request in zip(slots, self.requests, strict=True):
             cache[slot, : request.num_draft_tokens] = request.draft_logits
         return cache
 
-    def _rows(self, shape: tuple[int, ...], dtype: str) -> Tensor:
+    def _logits(self, rows: Sequence[Tensor], shape: tuple[int, ...], dtype: str) -> Tensor:
+        """Rows of logits, the last ones and empty ones NaN, as gaps are."""
         wide = (*shape[:-1], shape[-1] + self.layout.gap)
-        return torch.full(wide, torch.nan, dtype=getattr(torch, dtype))[..., : shape[-1]]
+        logits = torch.full(wide, torch.nan, dtype=getattr(torch, dtype))[..., : shape[-1]]
+        for place, row in zip(logits, rows, strict=False):
+            place[: len(row)] = row
+        return logits

@@ -156,10 +156,8 @@ def place(law: Law, token_ids: Integers, vocab_size: int) -> Law:
     inside = token_ids < vocab_size
 
     def bounds(tolerance: float) -> Bounds:
-        low, high = np.full((2, vocab_size), -np.inf)
-        low[token_ids[inside]], high[token_ids[inside]] = (
-            bound[inside] for bound in law.bounds(tolerance)
-        )
+        low, high = placed = np.full((2, vocab_size), -np.inf)
+        placed[:, token_ids[inside]] = np.stack(law.bounds(tolerance))[:, inside]
         return low, high
 
     return Law(bounds)
