@@ -57,9 +57,6 @@ class Requests(NamedTuple):
 class RecipeArguments(NamedTuple):
     """Each request's recipe, see `RecipeTensors`; a filter that no request uses is None."""
 
-    entries: Any
-    """[num_reqs] int, each request's entry of the parameters; None if request i has entry i."""
-
     temperature: Any
     min_p: Any
     top_k: Any
@@ -69,6 +66,8 @@ class RecipeArguments(NamedTuple):
 class Entries(NamedTuple):
     """The data of each entry of the parameters, except for recipes; None where no request asks."""
 
+    numbers: Any
+    """[num_reqs] int, each request's entry; None if request i has entry i."""
     seeds: Any
     processed: Any = None
     """[num_reqs] bool, whether logprobs are of a request's law; else they are of raw logits."""

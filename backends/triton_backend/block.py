@@ -11,7 +11,7 @@ from .outputs import REJECTED, at_row, conclude, finish, first_halt, write_outpu
 from .quarters import TILE
 from .random_bits import log_acceptance_uniform
 from .records import law_of, load_decisions
-from .rows import inverse_temperature, open_request, open_row, temperature_of
+from .rows import open_request, open_row, temperature_of
 from .units import UNITS, in_units
 
 SLACK = tl.constexpr(1e-4)
@@ -31,10 +31,10 @@ def block_stage(call, num_parts, tiles_per_part):
     index = tl.program_id(0) // num_parts // STEPS
     place = tl.program_id(0) // num_parts % STEPS + 1
     request = open_request(call, index)
-    _inverse, greedy = inverse_temperature(call.target_recipe, index)
+    greedy = temperature_of(call, call.target_recipe, index) == 0.0
     one_hot = index >= 0
     if call.draft.logits is not None:
-        one_hot = temperature_of(call.draft_recipe, index) == 0.0
+        one_hot = temperature_of(call, call.draft_recipe, index) == 0.0
     wait_for_stage_before(call.variant.overlaps)
     row = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
     kinds, tokens, ratios, log_p = load_decisions(call, index, row)

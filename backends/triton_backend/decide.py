@@ -11,10 +11,10 @@ from .device import wait_for_stage_before
 from .draw import certain_token, set_up
 from .logits import NEVER
 from .outputs import BONUS, GOES_ON, REJECTED, STOP_DRAFT, STOP_MASK, STOP_TARGET, conclude
-from .queue import reset_queue
+from .queue import NUM_COUNTERS
 from .random_bits import acceptance_bits, log_acceptance_uniform
 from .records import law_of, store_decision
-from .rows import inverse_temperature, open_request, open_row
+from .rows import open_request, open_row, temperature_of
 
 
 @triton.jit
@@ -24,7 +24,7 @@ def decide_stage(call):
     place = tl.program_id(0) % (NUM_DRAFTS + 1)
     request = open_request(call, tl.program_id(0) // (NUM_DRAFTS + 1))
     row = open_row(call, request.index * call.variant.num_rows + place)
-    _inverse, greedy = inverse_temperature(call.target_recipe, request.index)
+    greedy = temperature_of(call, call.target_recipe, request.index) == 0.0
     drafted = open_draft(call, row, place < request.num_drafts)
     wait_for_stage_before(call.variant.overlaps)
     kind = place * 0 + STOP_TARGET
@@ -41,7 +41,8 @@ def decide_stage(call):
     store_decision(call, row, kind, token, ratio, log_p)
     if call.variant.filters:
         if tl.program_id(0) == 0:
-            reset_queue(call)
+            # No program counts any more.
+            tl.store(call.scratch.counters + tl.arange(0, NUM_COUNTERS), 0)
     if call.variant.policy != "block":
         tl.debug_barrier()
         if tl.atomic_add(call.scratch.arrivals + request.index, 1) == NUM_DRAFTS:

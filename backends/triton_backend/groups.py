@@ -93,7 +93,7 @@ def batch_part(batch: VerifyBatch | SampleBatch) -> Part:
 
 def params_part(params: SamplingTensors) -> Part:
     """The part of parameters."""
-    entries, bias = Entries(params.seeds), params.bias
+    entries, bias = Entries(params.slot_ids, params.seeds), params.bias
     if params.num_logprobs is not None:
         entries = entries._replace(processed=params.logprobs_processed)
     if bias is not None:
@@ -103,14 +103,15 @@ def params_part(params: SamplingTensors) -> Part:
         )
     if params.penalties is not None:
         entries = entries._replace(**asdict(params.penalties, recurse=False))
-    recipes = _recipe(params.target, params.slot_ids), _recipe(params.draft, params.slot_ids)
-    return Part.of(entries, *recipes, facts=(*_facts(params), params.num_logprobs))
+    facts = *_facts(params), params.num_logprobs
+    return Part.of(entries, _recipe(params.target), _recipe(params.draft), facts=facts)
 
 
 def drafting_part(params: SamplingTensors) -> Part:
     """The part of a draft draw's parameters: the draft's recipe takes the target's place."""
-    recipe = _recipe(params.draft, params.slot_ids)
-    return Part.of(Entries(params.seeds), recipe, recipe, facts=_facts(params))
+    recipe = _recipe(params.draft)
+    entries = Entries(params.slot_ids, params.seeds)
+    return Part.of(entries, recipe, recipe, facts=_facts(params))
 
 
 def output_part(out: VerifyOutput | SampleOutput) -> Part:
@@ -152,9 +153,8 @@ def _strided(integers: Tensor | None) -> tuple[Tensor | None, int]:
     return integers, 0 if integers is None else integers.stride(0)
 
 
-def _recipe(recipe: RecipeTensors, slot_ids: Tensor | None) -> RecipeArguments:
+def _recipe(recipe: RecipeTensors) -> RecipeArguments:
     return RecipeArguments(
-        entries=slot_ids,
         temperature=recipe.temperature,
         min_p=recipe.min_p if recipe.any_min_p else None,
         top_k=recipe.top_k if recipe.any_top_k else None,

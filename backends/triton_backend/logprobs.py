@@ -9,7 +9,7 @@ import triton.language as tl
 
 from .adjust import NOWHERE
 from .logits import BLOCK, NEVER, raw_logits, target_logits
-from .records import Law, blocks_of, law_of, load_blocks, log_probs, raw_blocks_of, summed
+from .records import Law, blocks_of, law_of, load_blocks, log_probs, record_words, summed
 from .rows import entry_of, open_row
 
 
@@ -59,7 +59,7 @@ def _law_of(call, row, place):
         law, _usable = law_of(call, row)
         blocks = blocks_of(call, row.slot)
     else:
-        blocks = raw_blocks_of(call, place)
+        blocks = call.scratch.raw + place * record_words(call)
         largest, masses = load_blocks(call, blocks)
         row_max, log_total = summed(largest, masses, 1.0)
         zero = row_max * 0.0

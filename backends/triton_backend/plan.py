@@ -119,7 +119,8 @@ def _kernel_policy(policy: Policy, vocab_size: int) -> tuple[str, tuple[int, ...
         case Probabilistic() | Block():
             return policy.name, (), NOT_LENIENT
         case Synthetic():
-            rates = tuple(_in_uniform_steps(rate) for rate in policy.conditional_rates)
+            # The uniform is (n + 1/2) / 2**23: it is below the rate iff n is below this number.
+            rates = tuple(math.ceil(rate * 2**23 - 0.5) for rate in policy.conditional_rates)
             return "rates", rates or (0,), NOT_LENIENT
         case Typical():
             return policy.name, (), Leniency(policy.epsilon, policy.delta, 0, 0)
@@ -129,8 +130,3 @@ def _kernel_policy(policy: Policy, vocab_size: int) -> tuple[str, tuple[int, ...
             nats = policy.min_entropy * math.log(vocab_size)
             return policy.name, (), Leniency(nats, 0.0, 0, policy.window)
     raise UnavailableError(f"policy: backend triton has no kernels for {type(policy).__name__}")
-
-
-def _in_uniform_steps(rate: float) -> int:
-    # The uniform is (n + 1/2) / 2**23: it is below the rate iff n is below this number.
-    return math.ceil(rate * 2**23 - 0.5)

@@ -10,6 +10,7 @@ import triton.language as tl
 from .records import OPEN_SLOT, blocks_of, tail_of
 
 NUM_OPEN = tl.constexpr(0)
+"""Counts the rows in the first round."""
 TICKETS = tl.constexpr(1)
 NUM_QUEUED = tl.constexpr(2)
 NUM_CLOSED = tl.constexpr(3)
@@ -19,12 +20,6 @@ MOST_ROUNDS = tl.constexpr(128)
 """More than a row can need. Halves are counted at most twice. A number of logits is then found in
 one of over 2,048 bins, so three rounds tell all 2**32 keys apart. Bounds of masses may exclude
 fewer bins, but two rounds at least halve a bracket: 65 rounds. A last one weighs."""
-
-
-@triton.jit
-def num_open_rows(call):
-    """The number of rows in the first round."""
-    return tl.load(call.scratch.counters + NUM_OPEN)
 
 
 @triton.jit
@@ -77,12 +72,6 @@ def queue_again(call, slot):
 def close_row(call):
     """Count one open row less."""
     tl.atomic_add(call.scratch.counters + NUM_CLOSED, 1, sem="relaxed")
-
-
-@triton.jit
-def reset_queue(call):
-    """Reset the queue for the next call, once no program counts any more."""
-    tl.store(call.scratch.counters + tl.arange(0, NUM_COUNTERS), 0)
 
 
 @triton.jit

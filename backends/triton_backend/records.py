@@ -75,15 +75,13 @@ def padded(num_blocks):
 @triton.jit
 def blocks_of(call, slot):
     """The address of a row's block maxima."""
-    words = 2 * padded(call.scratch.num_blocks) + RECORD_TAIL
-    return call.scratch.records + slot * words
+    return call.scratch.records + slot * record_words(call)
 
 
 @triton.jit
-def raw_blocks_of(call, place):
-    """The address of the block maxima of a row of raw logits."""
-    words = 2 * padded(call.scratch.num_blocks) + RECORD_TAIL
-    return call.scratch.raw + place * words
+def record_words(call):
+    """The words of a record."""
+    return 2 * padded(call.scratch.num_blocks) + RECORD_TAIL
 
 
 @triton.jit

@@ -153,7 +153,7 @@ def open_row(call, slot):
     exists = place < num_rows - (is_draft | second).to(tl.int32)
     if call.draft.logits is not None:
         if is_draft:
-            exists = exists & (temperature_of(call.draft_recipe, request) != 0.0)
+            exists = exists & (temperature_of(call, call.draft_recipe, request) != 0.0)
     base = request.to(tl.int64) * ROWS
     source = base + tl.where(second, place, index)
     mask = start * 0 - 1
@@ -186,50 +186,37 @@ def _penalties(call, request):
 @triton.jit
 def entry_of(call, request):
     """The index of a request's parameters."""
-    return _entry(call.target_recipe, request)
-
-
-@triton.jit
-def _entry(recipe, request):
-    if recipe.entries is None:
+    if call.entries.numbers is None:
         entry = request
     else:
-        entry = tl.load(recipe.entries + request).to(tl.int32)
+        entry = tl.load(call.entries.numbers + request).to(tl.int32)
     return entry
 
 
 @triton.jit
-def temperature_of(recipe, request):
-    """A request's temperature."""
-    return tl.load(recipe.temperature + _entry(recipe, request))
-
-
-@triton.jit
-def inverse_temperature(recipe, request):
-    """(1 / temperature, or 1 if the request is greedy; whether it is)."""
-    temperature = temperature_of(recipe, request)
-    greedy = temperature == 0.0
-    return 1.0 / tl.where(greedy, 1.0, temperature), greedy
+def temperature_of(call, recipe, request):
+    """A request's temperature; 0 if it is greedy."""
+    return tl.load(recipe.temperature + entry_of(call, request))
 
 
 @triton.jit
 def row_inverse(call, row):
-    """1 / temperature of a row."""
-    inverse, _greedy = inverse_temperature(call.target_recipe, row.request)
+    """1 / temperature of a row; 1 if its request is greedy."""
+    temperature = temperature_of(call, call.target_recipe, row.request)
     if call.draft.logits is not None:
         if row.is_draft:
-            inverse, _one_hot = inverse_temperature(call.draft_recipe, row.request)
-    return inverse
+            temperature = temperature_of(call, call.draft_recipe, row.request)
+    return 1.0 / tl.where(temperature == 0.0, 1.0, temperature)
 
 
 @triton.jit
 def row_recipe(call, row):
     """A row's `Recipe`; relaxed acceptance makes that of the target's second rows."""
-    inverse, greedy, min_p, top_k, top_p = _recipe(call.target_recipe, row.request)
+    greedy, min_p, top_k, top_p = _recipe(call, call.target_recipe, row.request)
     vocab_size = row.place * 0 + call.target.vocab_size
     if call.draft.logits is not None:
         if row.is_draft:
-            inverse, greedy, min_p, top_k, top_p = _recipe(call.draft_recipe, row.request)
+            greedy, min_p, top_k, top_p = _recipe(call, call.draft_recipe, row.request)
             vocab_size = row.place * 0 + call.draft.vocab_size
     if call.variant.policy == "relaxed":
         second = row.slot != row.source
@@ -237,16 +224,16 @@ def row_recipe(call, row):
         top_k = tl.where(second, call.leniency.top_n, top_k)
         top_p = tl.where(second, 1.0, top_p)
     top_k = tl.where(top_k < vocab_size, top_k, 0)
-    return Recipe(inverse, greedy, min_p, top_k, top_p)
+    return Recipe(row_inverse(call, row), greedy, min_p, top_k, top_p)
 
 
 @triton.jit
-def _recipe(recipe, request):
-    inverse, greedy = inverse_temperature(recipe, request)
-    entry = _entry(recipe, request)
+def _recipe(call, recipe, request):
+    temperature = temperature_of(call, recipe, request)
+    entry = entry_of(call, request)
     min_p = _filter(recipe.min_p, entry, 0.0)
     top_k = _filter(recipe.top_k, entry, 0)
-    return inverse, greedy, min_p, top_k, _filter(recipe.top_p, entry, 1.0)
+    return temperature == 0.0, min_p, top_k, _filter(recipe.top_p, entry, 1.0)
 
 
 @triton.jit

@@ -13,7 +13,7 @@ from .adjust import seen
 from .device import wait_for_stage_before
 from .logits import BLOCK, seen_bytes_of
 from .quarters import TILE, adjusted_quarters, block_statistics, quarter_marks, row_quarters
-from .records import blocks_of, padded, raw_blocks_of
+from .records import blocks_of, padded, record_words
 from .rows import open_row, row_inverse
 
 
@@ -55,7 +55,9 @@ def statistics_stage(call, num_parts, tiles_per_part):
             if call.scratch.raw is not None:
                 if row.is_draft == 0:
                     place = row.request.to(tl.int64) * (call.variant.num_drafts + 1) + row.place
-                    _store(call, raw_blocks_of(call, place), block, quarters, 1.0)
+                    _store(
+                        call, call.scratch.raw + place * record_words(call), block, quarters, 1.0
+                    )
             quarters = adjusted_quarters(call, row, block, quarters, marks)
             _store(call, blocks, block, quarters, inverse)
 

@@ -21,7 +21,7 @@ from .device import wait_for_stage_before
 from .logits import NEVER, draft_logits, is_allowed
 from .quarters import QUARTER, TILE, law_quarters, quarter_ids, quarters_sum
 from .records import blocks_of, law_of, log_probs
-from .rows import inverse_temperature, open_request, open_row
+from .rows import open_request, open_row, temperature_of
 from .units import in_units
 
 
@@ -38,7 +38,7 @@ def sums_stage(call, num_parts, tiles_per_part, WHAT: tl.constexpr):
     place = number % call.variant.num_drafts
     request = open_request(call, number // call.variant.num_drafts)
     row = open_row(call, request.index * call.variant.num_rows + place)
-    _inverse, greedy = inverse_temperature(call.target_recipe, request.index)
+    greedy = temperature_of(call, call.target_recipe, request.index) == 0.0
     tested = (place < request.num_drafts) & (greedy == 0)
     drafted = open_draft(call, row, tested)
     wait_for_stage_before(call.variant.overlaps)

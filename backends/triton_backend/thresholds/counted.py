@@ -12,7 +12,7 @@ import triton.language as tl
 from ..device import wait_for_stage_before
 from ..logits import LOG2_E, NEVER
 from ..quarters import QUARTER, TILE, as_one, block_statistics, law_quarters
-from ..queue import next_ticket, num_open_rows, queued_row
+from ..queue import NUM_OPEN, next_ticket, queued_row
 from ..records import (
     ARRIVALS,
     COUNTED,
@@ -45,7 +45,7 @@ def counts_stage(call):
     """Any number of programs."""
     own = reserve_own()
     wait_for_stage_before(call.variant.overlaps)
-    num_open = num_open_rows(call)
+    num_open = tl.load(call.scratch.counters + NUM_OPEN)
     if num_open > 0:
         tiles = tl.cdiv(call.scratch.num_blocks, TILE)
         # As many waves as parts of the largest size need, and all of them full.
