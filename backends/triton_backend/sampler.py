@@ -28,7 +28,7 @@ from .groups import (
     output_part,
     params_part,
 )
-from .launch import Launcher, launches, start
+from .launch import Launch, Launcher, launches, start
 from .plan import Plan, plan_of
 
 MOST_KNOWN = 1024
@@ -36,17 +36,17 @@ MOST_KNOWN = 1024
 
 
 class Known(NamedTuple):
-    """A kind of call: for each launch the compiled kernel, its grid and its further arguments."""
+    """A kind of call, and the compiled kernel of each launch."""
 
     plan: Plan
-    launches: Sequence[tuple[Any, int, tuple[Any, ...]]]
+    launches: Sequence[tuple[Any, Launch]]
 
     def replay(self, call: Groups, device: int) -> None:
         """Launch all kernels on the current stream; Triton's launch hooks are not asked."""
         stream = driver.active.get_current_stream(device)
-        for compiled, programs, rest in self.launches:
-            function, metadata = compiled.function, compiled.packed_metadata
-            compiled.run(programs, 1, 1, stream, function, metadata, None, None, None, call, *rest)
+        for compiled, (stage, programs, rest, _options) in self.launches:
+            given = compiled.function, compiled.packed_metadata, None, None, None, call, rest, stage
+            compiled.run(programs, 1, 1, stream, *given)
 
 
 class TritonSampler(BothVerbs):
@@ -125,15 +125,12 @@ class TritonSampler(BothVerbs):
 
     def _first(self, kind: object, plan: Plan, call: Call, device: Any) -> None:
         """Run a call of a new kind, and remember its launches."""
-        launched = [
-            (
-                self._launch(stage_kernel, (programs, 1, 1), call, rest, stage, **options),
-                programs,
-                (rest, stage),
-            )
-            for stage, programs, rest, options in launches(plan, num_processors(device))
-        ]
-        if all(compiled for compiled, _, _ in launched):
+        launched = []
+        for launch in launches(plan, num_processors(device)):
+            stage, programs, rest, options = launch
+            compiled = self._launch(stage_kernel, (programs, 1, 1), call, rest, stage, **options)
+            launched.append((compiled, launch))
+        if all(compiled for compiled, _ in launched):
             if len(self._known) == MOST_KNOWN:
                 self._known.clear()
             self._known[kind] = Known(plan, launched)
