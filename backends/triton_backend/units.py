@@ -8,9 +8,6 @@ LOWEST_KEY = tl.constexpr(-0x80000000)
 HIGHEST_KEY = tl.constexpr(0x7FFFFFFF)
 NO_KEY = tl.constexpr(-1)
 """The key of -0.0, which counts as 0.0."""
-MOST_LEVELS = tl.constexpr(16)
-"""The most different logits that are tried: a small nucleus has fewer."""
-
 LOWEST_FINITE = tl.constexpr(-3.4028234663852886e38)
 
 
@@ -76,8 +73,10 @@ def highest_reaching(keys, weights, needed):
 
 
 @triton.jit
-def level_reaching(keys, fewest, enough, row_max, inverse, KEY_SHIFT: tl.constexpr):
-    """The largest key that, with all above it, has enough mass, if few keys are above it.
+def level_reaching(
+    keys, fewest, enough, row_max, inverse, KEY_SHIFT: tl.constexpr, MOST: tl.constexpr
+):
+    """The largest key that, with all above it, has enough mass, if it is among the MOST largest.
 
     Args:
         keys: [N] int32.
@@ -92,7 +91,7 @@ def level_reaching(keys, fewest, enough, row_max, inverse, KEY_SHIFT: tl.constex
     amount = key.to(tl.int64) * 0
     latest = key.to(tl.int64) * 0
     levels = 0
-    while (amount.to(tl.float64) < enough) & (levels < MOST_LEVELS):
+    while (amount.to(tl.float64) < enough) & (levels < MOST):
         key = tl.max(tl.where(keys < key, keys, LOWEST_KEY), 0)
         number = tl.sum((keys == key).to(tl.int64), 0)
         own = mass_of(from_key(key, KEY_SHIFT), row_max, inverse)

@@ -38,6 +38,9 @@ from .found import HALVES, NOTHING, start_round
 FEW = tl.constexpr(4)
 """The most blocks that are read for a row: a nucleus lies in few. More would cost registers."""
 
+MOST_LEVELS = tl.constexpr(16)
+"""The most different logits that are tried: a small nucleus has fewer."""
+
 MOST_EACH = tl.constexpr(12)
 """If top-k keeps fewer logits per block than this, its threshold is expected near block maxima."""
 
@@ -106,7 +109,7 @@ def settle(call, row, recipe, largest, units, row_max):
             fewest = recipe.top_p.to(tl.float64) * tl.where(known, whole, least).to(tl.float64)
             enough = recipe.top_p.to(tl.float64) * tl.where(known, whole, most).to(tl.float64)
             key, _reached, settled = level_reaching(
-                keys, fewest, enough, row_max, recipe.inverse, KEY_SHIFT
+                keys, fewest, enough, row_max, recipe.inverse, KEY_SHIFT, MOST_LEVELS
             )
             threshold = tl.maximum(from_key(key, KEY_SHIFT), threshold)
         kept = tl.sum(tl.where(logits >= threshold, masses, 0), 0)
@@ -175,7 +178,7 @@ def _bound(recipe, largest, units, row_max, floor, KEY_SHIFT: tl.constexpr):
         # Otherwise no FEW blocks hold enough.
         if FEW * tl.max(tl.where(reached, units, 0), 0).to(tl.float64) >= fewest:
             key, reached_enough, _agreed = level_reaching(
-                keys, enough, enough, row_max, recipe.inverse, KEY_SHIFT
+                keys, enough, enough, row_max, recipe.inverse, KEY_SHIFT, FEW
             )
             if reached_enough:
                 bound = tl.maximum(bound, from_key(key, KEY_SHIFT))
