@@ -68,6 +68,24 @@ def changed(call, row, begin, end):
 
 
 @triton.jit
+def touched(call, row, seen, ids, changed):
+    """1 where a token was seen, has a bias, or is a draft before the row."""
+    biased, drafted, following_bias, following_draft = changed
+    if call.entries.bias_ids is not None:
+        base = entry_of(call, row.request) * call.entries.bias_width
+        while following_bias < NOWHERE:
+            token = tl.load(call.entries.bias_ids + base + following_bias).to(tl.int32)
+            seen |= (ids == token).to(tl.int32)
+            following_bias = _next(biased, following_bias)
+    if call.entries.repetition is not None and call.variant.num_drafts > 0:
+        while following_draft < NOWHERE:
+            token = tl.load(draft_places(call, row.request, following_draft)).to(tl.int32)
+            seen |= (ids == token).to(tl.int32)
+            following_draft = _next(drafted, following_draft)
+    return seen
+
+
+@triton.jit
 def _next(flags, last):
     """The place of the next flag after another one."""
     place = tl.arange(0, flags.shape[0])

@@ -36,6 +36,9 @@ that a multiprocessor runs at once."""
 ADJUSTED_WARPS = 4
 """Warps that read rows with bias and penalties, which need three times the registers."""
 
+SEEN_REGISTERS = 48
+"""The most registers of threads that gather seen tokens: most time goes into reading counts."""
+
 PROGRAMS_PER_PROCESSOR = 16
 """How many programs of two warps a multiprocessor has registers for: those of one wave."""
 
@@ -83,8 +86,9 @@ def launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
 def statistics_launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
     """Stage 1: fills the records with the block statistics of every row."""
     layout, reading, options = plan.layout, _reading(plan, num_processors), {}
-    if layout.has_penalties:
-        yield reading(seen_stage, layout.num_reqs, num_warps=ADJUSTED_WARPS)
+    if layout.has_penalties or layout.lists:
+        how = {"num_warps": ADJUSTED_WARPS, "maxnreg": SEEN_REGISTERS}
+        yield reading(seen_stage, layout.num_reqs, **how)
         options = _behind(plan)
     if plan.is_adjusted:
         options["num_warps"] = ADJUSTED_WARPS

@@ -107,8 +107,8 @@ def seen_bytes_of(call, request):
 
 @triton.jit
 def group_seen(call, row, group):
-    """Bytes of a row's bits of seen tokens by number; 0 for a draft's row."""
-    inside = (group < call.scratch.num_blocks * (BLOCK // 8)) & (row.is_draft == 0)
+    """Bytes of a row's bits of seen tokens by number; 0 where these do not matter."""
+    inside = (group < call.scratch.num_blocks * (BLOCK // 8)) & row.adjusts
     return tl.load(seen_bytes_of(call, row.request) + group, mask=inside, other=0).to(tl.int32)
 
 

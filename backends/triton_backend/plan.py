@@ -93,11 +93,14 @@ def plan_of(
         bias_width=next_power_of_2(1 if params.bias is None else params.bias.token_ids.shape[1]),
         overlaps=overlaps,
     )
-    has_raw, few_odd = params.num_logprobs is not None, is_adjusted and zeros == 16
+    has_raw, lists = (
+        params.num_logprobs is not None,
+        is_adjusted and variant.filters and zeros == 16,
+    )
     return Plan(
         variant,
         leniency,
-        Layout(batch.num_reqs, num_blocks, variant, has_raw, has_penalties, few_odd),
+        Layout(batch.num_reqs, num_blocks, variant, has_raw, has_penalties, lists),
         reads_draft=draft is not None,
         is_adjusted=is_adjusted,
         is_masked=batch.allowed_tokens is not None,

@@ -77,10 +77,10 @@ def quarter_marks(call, row, block):
 
 @triton.jit
 def adjusted_quarters(call, row, block, quarters, marks):
-    """Logits with bias, penalties and mask, unless it is a draft's row."""
+    """Logits with mask and, where they apply, bias and penalties."""
     seen, mask = marks
     if call.entries.bias_ids is not None or call.entries.repetition is not None:
-        if row.is_draft == 0:
+        if row.adjusts:
             ids = quarter_ids(block)
             within = changed(call, row, tl.min(block, 0) * BLOCK, (tl.max(block, 0) + 1) * BLOCK)
             flags = seen

@@ -44,6 +44,8 @@ class Row(NamedTuple):
     mask: Any
     """The index of its mask, int64; negative for none, as for drafts."""
     penalties: Any
+    adjusts: Any
+    """Whether bias and penalties apply."""
 
 
 class Penalties(NamedTuple):
@@ -165,7 +167,9 @@ def open_row(call, slot):
             rows = call.masks.rows + mask * call.masks.rows_step
             mask = tl.load(rows, mask=masked, other=-1).to(tl.int64)
     penalties = _penalties(call, request)
-    return Row(request, start, place, is_draft, exists, base + index, source, mask, penalties)
+    slot = base + index
+    adjusts = is_draft == 0
+    return Row(request, start, place, is_draft, exists, slot, source, mask, penalties, adjusts)
 
 
 @triton.jit

@@ -15,7 +15,8 @@ from .accept import NUM_SUMS
 from .arguments import Variant
 from .queue import MOST_ROUNDS, NUM_COUNTERS
 from .records import DECISION, RECORD_TAIL
-from .thresholds.bins import BINS, ODD_WORDS
+from .thresholds.bins import BINS
+from .thresholds.touched import MOST_TOUCHED, ODD_WORDS
 
 MIN_FRONT = 1 << 17
 """The least bytes of the front, so that calls of other shapes do not write there."""
@@ -31,7 +32,7 @@ class Layout:
         variant: the constants that kernels are compiled for.
         has_raw: whether raw logits are summed up for logprobs.
         has_penalties: whether some request has penalties.
-        few_odd: whether logits are bfloat16 numbers, except a few that bias or penalties change.
+        lists: whether tokens are listed that bias or penalties touch.
     """
 
     num_reqs: int
@@ -39,7 +40,7 @@ class Layout:
     variant: Variant
     has_raw: bool
     has_penalties: bool
-    few_odd: bool
+    lists: bool
 
     @property
     def num_rows(self) -> int:
@@ -70,11 +71,13 @@ class Layout:
             "counters": (4 * NUM_COUNTERS.value * filters, torch.int32),
             "arrivals": (4 * self.num_reqs, torch.int32),
             "sums": (8 * (verdicts - self.num_reqs) * NUM_SUMS.value * has_sums, torch.int64),
+            "num_touched": (4 * self.num_reqs * self.lists, torch.int32),
             "seen": (64 * self.num_reqs * self.num_blocks * self.has_penalties, torch.uint8),
             "records": (4 * rows * self.record_words, torch.float32),
             "raw": (4 * verdicts * self.record_words * self.has_raw, torch.float32),
             "bins": (4 * rows * BINS.value * filters, torch.int32),
-            "odd": (8 * rows * ODD_WORDS.value * (filters and self.few_odd), torch.int64),
+            "touched": (4 * self.num_reqs * MOST_TOUCHED.value * self.lists, torch.int32),
+            "odd": (8 * rows * ODD_WORDS.value * self.lists, torch.int64),
             "queue": (4 * self.queue_length, torch.int32),
             "decisions": (4 * verdicts * DECISION.value, torch.int32),
         }

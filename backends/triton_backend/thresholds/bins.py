@@ -19,9 +19,6 @@ BELOW = tl.constexpr(((127 - 10) << 7) - 1)
 """The half before 2**-10's."""
 BEYOND = tl.constexpr(BELOW.value + SIGN.value - 2)
 
-ODD_WORDS = tl.constexpr(BINS.value * 3 // 2)
-"""The 8-byte words about a row's odd logits: their additional masses, and their numbers."""
-
 CHUNK = tl.constexpr(1024)
 """How many numbers a program adds up at once."""
 
@@ -70,8 +67,6 @@ asked for, so hardware adds up what a warp adds at one place."""
 
 COUNT_HALVES = tl.constexpr(f"""{{
     .reg .pred is, is_0, is_1; .reg .b32 pair, in_sign, place, end;
-    mov.b32 $0, 0;
-    mov.b32 $1, 0;
     setp.ge.f32 is_0, $2, $6;
     setp.ge.f32 is_1, $3, $6;
     or.pred is, is_0, is_1;
@@ -96,68 +91,21 @@ COUNT_HALVES = tl.constexpr(f"""{{
     and.b32 place, place, 0x001F001F;
     xor.b32 in_sign, in_sign, place;
     mad.lo.u32 place, in_sign, 4, $4;
-    and.b32 $0, place, 0xFFFF;
-    shr.u32 $1, place, 16;
-    add.u32 end, $4, {OWN_BYTES.value - 4};
-    and.b32 end, end, 0xFFFF;
-    selp.b32 place, $0, end, is_0;
-    red.shared.add.u32 [place], 1;
-    selp.b32 place, $1, end, is_1;
-    red.shared.add.u32 [place], 1;
+    and.b32 end, place, 0xFFFF;
+    selp.b32 end, end, $8, is_0;
+    red.shared.add.u32 [end], 1;
+    shr.u32 end, place, 16;
+    selp.b32 end, end, $8, is_1;
+    red.shared.add.u32 [end], 1;
     done:
 }}""")
-"""Counts two logits in their `half_bins`, both in one word; returns where it counted them."""
-
-WEIGH_ODD = tl.constexpr(f"""{{
-    .reg .pred is; .reg .b32 half, place; .reg .f32 mass; .reg .b64 units, more, at;
-    mov.b32 $0, 0;
-    and.b32 half, $1, 0xFFFF;
-    setp.ne.u32 is, half, 0;
-    setp.ge.and.f32 is, $1, $2, is;
-    @!is bra done;
-    and.b32 half, $1, 0xFFFF0000;
-    mov.b32 mass, half;
-    sub.f32 mass, mass, $5;
-    mul.f32 mass, mass, $6;
-    ex2.approx.ftz.f32 mass, mass;
-    mul.f32 mass, mass, 0f55800000;
-    cvt.rzi.s64.f32 more, mass;
-    sub.f32 mass, $1, $5;
-    mul.f32 mass, mass, $6;
-    ex2.approx.ftz.f32 mass, mass;
-    mul.f32 mass, mass, 0f55800000;
-    cvt.rzi.s64.f32 units, mass;
-    sub.s64 more, units, more;
-    sub.u32 place, $3, $4;
-    shr.u32 half, place, 5;
-    and.b32 half, half, 0x7C;
-    xor.b32 place, place, half;
-    xor.b32 place, place, {4 * SIGN.value};
-    mad.wide.u32 at, place, 2, $7;
-    red.relaxed.gpu.global.add.u64 [at], more;
-    mad.wide.u32 at, place, 1, $8;
-    red.relaxed.gpu.global.add.u32 [at], 1;
-    done:
-}}""")
-"""Adds an odd logit to its half's; few logits, those that something was added to, are odd."""
+"""Counts two logits in their `half_bins`, both in one word."""
 
 
 @triton.jit
 def numbers_of(call, row):
     """The address of the numbers of a row's bins: int32."""
     return call.scratch.bins + row.slot * BINS
-
-
-@triton.jit
-def odd_masses_of(call, row):
-    """The address of the mass that odd logits of each half have beyond that of the half alone."""
-    return call.scratch.odd + row.slot * ODD_WORDS
-
-
-@triton.jit
-def odd_numbers_of(call, row):
-    """The address of the numbers of a row's odd logits, by halves: int32."""
-    return (odd_masses_of(call, row) + BINS).to(tl.pointer_type(tl.int32), bitcast=True)
 
 
 @triton.jit
@@ -242,49 +190,19 @@ def _count(call, row, place, flags):
 
 
 @triton.jit
-def count_halves(call, row, own, logits, low, law):
-    """Count logits from a bound on by their upper halves, and weigh odd ones if they are few."""
-    row_max, scale = law
+def count_halves(call, row, own, logits, low):
+    """Count logits from a bound on by their upper halves."""
     if INTERPRETED:
-        place = half_bins(logits)
-        _count(call, row, place, logits >= low)
+        _count(call, row, half_bins(logits), logits >= low)
     else:
-        place = tl.inline_asm_elementwise(
+        tl.inline_asm_elementwise(
             COUNT_HALVES,
-            "=&r,=&r,f,f,r,r,f,f",
-            [logits, own * 0x10001, low],
+            "=r,=r,f,f,r,r,f,f,r,r",
+            [logits, own * 0x10001, low, own + (OWN_BYTES - 4)],
             dtype=tl.int32,
             is_pure=False,
             pack=2,
         )
-    if call.scratch.odd is not None:
-        if row.is_draft == 0:
-            masses = odd_masses_of(call, row)
-            numbers = odd_numbers_of(call, row)
-            if INTERPRETED:
-                bits = logits.to(tl.int32, bitcast=True)
-                odd = (logits >= low) & ((bits & 0xFFFF) != 0)
-                even = (bits & -0x10000).to(tl.float32, bitcast=True)
-                more = _units(logits, law) - _units(even, law)
-                tl.atomic_add(masses + place, more, mask=odd, sem="relaxed")
-                tl.atomic_add(numbers + place, place * 0 + 1, mask=odd, sem="relaxed")
-            else:
-                masses = masses.to(tl.int64)
-                numbers = numbers.to(tl.int64)
-                tl.inline_asm_elementwise(
-                    WEIGH_ODD,
-                    "=&r,f,f,r,r,f,f,l,l",
-                    [logits, low, place, own, row_max, scale, masses, numbers],
-                    dtype=tl.int32,
-                    is_pure=False,
-                    pack=1,
-                )
-
-
-@triton.jit
-def _units(logits, law):
-    row_max, scale = law
-    return (tl.exp2((logits - row_max) * scale) * 2.0**44).to(tl.int64)
 
 
 @triton.jit

@@ -30,10 +30,11 @@ from ..records import (
     padded,
     tail_of,
 )
-from ..rows import open_row, row_inverse
+from ..rows import Row, open_row, row_inverse
 from ..units import LOWEST_FINITE, from_key, in_units
 from .bins import add_up, clear_own, count_halves, count_keys, reserve_own
 from .found import HALVES, NOTHING, find_threshold
+from .touched import MOST_TOUCHED, count_touched, num_touched
 
 STORE = tl.constexpr("""{
     .reg .pred is;
@@ -69,7 +70,7 @@ def counts_stage(call):
             row = open_row(call, slot)
             first = ticket % parts * tiles_per_part
             last = tl.minimum(first + tiles_per_part, tiles)
-            _count_part(call, row, first, last, own)
+            _count_part(call, row, first, last, own, (ticket % parts, parts))
             tl.debug_barrier()
             words = number_words(call, row)
             if tl.atomic_add(words + ARRIVALS, 1) == parts - 1:
@@ -79,7 +80,7 @@ def counts_stage(call):
 
 
 @triton.jit
-def _count_part(call, row, first_tile, last_tile, own):
+def _count_part(call, row, first_tile, last_tile, own, part):
     words = number_words(call, row)
     tail = tail_of(call, blocks_of(call, row.slot))
     row_max = tl.load(tail + ROW_MAX, cache_modifier=".cg")
@@ -95,18 +96,26 @@ def _count_part(call, row, first_tile, last_tile, own):
     mass = tl.zeros([TILE], tl.int64)
     source = blocks_of(call, row.source)
     reaching = _reaching_tiles(call, source, first_tile, last_tile, low)
+    listed = row.place < 0
+    moves = listed
+    if call.scratch.touched is not None:
+        listed = (counted == HALVES) & row.adjusts & (num_touched(call, row) <= MOST_TOUCHED)
+        moves = listed & (weighs == 0)
+        # Their block maxima are not those of raw logits.
+        reaching = tl.where(moves, -1, reaching)
+    read = Row(*row[:-1], row.adjusts & (moves == 0))  # type: ignore[call-arg]
     if counted != NOTHING:
         clear_own(own)
     for tile in range(first_tile, last_tile):
         if (reaching >> (tile - first_tile)) & 1:
             block = tile * TILE + tl.arange(0, TILE)
-            quarters = law_quarters(call, row, block)
+            quarters = law_quarters(call, read, block)
             if counted != NOTHING:
                 each = [logits.to(tl.int32, bitcast=True) for logits in quarters]
                 bits |= each[0] | each[1] | each[2] | each[3]
                 logits = as_one(quarters)
                 if counted == HALVES:
-                    count_halves(call, row, own, logits, low, (row_max, scale))
+                    count_halves(call, row, own, logits, low)
                 else:
                     count_keys(call, row, own, logits, low, high)
             if weighs:
@@ -118,7 +127,12 @@ def _count_part(call, row, first_tile, last_tile, own):
                 _store(out, masses, inside)
     if counted != NOTHING:
         add_up(call, row, own)
-        if call.scratch.odd is None and call.variant.key_shift < 16:
+        if call.scratch.touched is not None:
+            if listed:
+                count_touched(call, row, low, moves, (row_max, inverse), part)
+            elif row.adjusts:
+                tl.store(words + ODD_BITS, 1)
+        elif call.variant.key_shift < 16:
             odd = tl.max(tl.max(bits & 0xFFFF, 1), 0)
             tl.atomic_max(words + ODD_BITS, odd, sem="relaxed")
     if weighs:

@@ -25,8 +25,9 @@ from ..records import (
 )
 from ..rows import row_recipe
 from ..units import LOWEST_FINITE, NO_KEY, as_key, from_key, log_of_units
-from .bins import BINS, numbers_of, odd_masses_of, odd_numbers_of
+from .bins import BINS, numbers_of
 from .levels import AT_LEAST, AT_MOST, NUMBER, Span, bin_groups, find_bin
+from .touched import odd_masses_of, odd_numbers_of
 
 NOTHING = tl.constexpr(0)
 HALVES = tl.constexpr(1)
@@ -58,7 +59,7 @@ def start_round(call, row, counted, low, high, least, search):
     place = tl.arange(0, BINS)
     tl.store(numbers_of(call, row) + place, 0)
     if call.scratch.odd is not None:
-        if (counted == HALVES) & (row.is_draft == 0):
+        if (counted == HALVES) & row.adjusts:
             tl.store(odd_masses_of(call, row) + place, tl.zeros([BINS], tl.int64))
             tl.store(odd_numbers_of(call, row) + place, 0)
 

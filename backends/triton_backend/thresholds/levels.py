@@ -7,7 +7,8 @@ import triton.language as tl
 
 from ..random_bits import INTERPRETED
 from ..units import NO_KEY, from_key, mass_of
-from .bins import BELOW, BINS, SIGN, bin_shift, numbers_of, odd_masses_of, odd_numbers_of
+from .bins import BELOW, BINS, SIGN, bin_shift, numbers_of
+from .touched import odd_masses_of, odd_numbers_of, odd_reaching
 
 EACH = tl.constexpr(32)
 """How many neighbouring bins form a group; groups are searched first, then bins of one group."""
@@ -95,7 +96,7 @@ def bin_masses(call, row, span, place, number, WHAT: tl.constexpr):
     logit = from_key(tl.where(is_even, even, key), 0)
     masses = number.to(tl.int64) * mass_of(logit, span.row_max, span.inverse)
     if call.scratch.odd is not None:
-        known = is_even & (number > 0) & (row.is_draft == 0)
+        known = is_even & (number > 0) & row.adjusts
         more = odd_masses_of(call, row) + place
         masses += tl.load(more, mask=known, other=0, cache_modifier=".cg")
     return masses
@@ -164,7 +165,7 @@ def find_bin(call, row, span, groups, above, needed, WHAT: tl.constexpr):
     odd_number = number * 0
     odd_mass = own_least * 0
     if call.scratch.odd is not None:
-        if span.by_halves & span.exact & (row.is_draft == 0):
+        if span.by_halves & span.exact & row.adjusts:
             odd_number = odd_numbers_of(call, row) + found * EACH + here
             odd_number = tl.load(odd_number, cache_modifier=".cg")
             # The bin's other logits are even.
@@ -186,13 +187,17 @@ def find_bin(call, row, span, groups, above, needed, WHAT: tl.constexpr):
     in_odd = tl.where(odd_are_above, in_upper, in_lower)
     is_all = weight + own < needed
     known = known & (heaviest < needed) & (in_upper | in_lower)
-    known = known & ((in_odd == 0) | (odd_number <= 1) | is_all)
     # Rounding cannot leave a single key open.
     known = known | ((span.by_halves == 0) & (span.low == span.high))
     begin = tl.where(in_odd, tl.where(odd_are_above, even + 1, first), even)
     begin = tl.where(known, begin, first)
     lost = tl.where(in_odd, own_least - odd_mass, 0)
     lost = tl.where(odd_are_above, lost, tl.where(in_odd, 0, odd_mass))
+    if call.scratch.odd is not None and WHAT != AT_MOST:
+        if known & in_odd & (odd_number > 1) & (is_all == 0):
+            rest = needed - weight - tl.where(odd_are_above, 0, own - odd)
+            begin, below = odd_reaching(call, row, span, first, last, rest, WHAT == NUMBER)
+            lost += below
     higher_least += own_least - lost
     higher_most += own_most - lost
     at_least, at_most = _bounds(span, sums, higher_least, higher_most)

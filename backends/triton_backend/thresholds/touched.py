@@ -1,0 +1,116 @@
+"""Logits of a row that bias or penalties may change, by a list of their tokens.
+
+Where the list holds all, a program counts raw logits, as in rows without penalties; then a few
+counts are moved. In bfloat16 only logits of this list can be odd: have a lower half.
+"""
+
+import triton
+import triton.language as tl
+
+from ..logits import NEVER, is_allowed, masked, raw_logits, target_logits
+from ..units import LOWEST_KEY, as_key, from_key, highest_reaching, mass_of
+from .bins import BINS, half_bins, numbers_of
+
+MOST_TOUCHED = tl.constexpr(2048)
+"""The length of a request's list."""
+
+EACH = tl.constexpr(128)
+"""How many are looked up at once."""
+
+ODD_WORDS = tl.constexpr((BINS.value * 3 + MOST_TOUCHED.value) // 2)
+"""The 8-byte words about a row's odd logits: their additional masses, their numbers, and all listed
+logits."""
+
+
+@triton.jit
+def odd_masses_of(call, row):
+    """The address of the mass that odd logits of each half have beyond that of the half alone."""
+    return call.scratch.odd + row.slot * ODD_WORDS
+
+
+@triton.jit
+def odd_numbers_of(call, row):
+    """The address of the numbers of a row's odd logits, by halves: int32."""
+    return (odd_masses_of(call, row) + BINS).to(tl.pointer_type(tl.int32), bitcast=True)
+
+
+@triton.jit
+def _values_of(call, row):
+    return (odd_numbers_of(call, row) + BINS).to(tl.pointer_type(tl.float32), bitcast=True)
+
+
+@triton.jit
+def num_touched(call, row):
+    """How many tokens of a row are touched; the list may hold fewer."""
+    return tl.load(call.scratch.num_touched + row.request, cache_modifier=".cg")
+
+
+@triton.jit
+def list_touched(call, request, ids, flags):
+    """Add tokens to a request's list where flags are 1: [groups, N] int32 each."""
+    numbers = tl.sum(flags, 1)
+    number = tl.sum(numbers, 0)
+    if number > 0:
+        first = tl.atomic_add(call.scratch.num_touched + request, number, sem="relaxed")
+        place = first + (tl.cumsum(numbers, 0) - numbers)[:, None] + tl.cumsum(flags, 1) - flags
+        out = call.scratch.touched + request.to(tl.int64) * MOST_TOUCHED + place
+        tl.store(out, ids, mask=(flags != 0) & (place < MOST_TOUCHED))
+
+
+@triton.jit
+def count_touched(call, row, low, moves, law, part):
+    """Weigh a part of the listed logits where they are odd; move their counts if raw ones count.
+
+    Args:
+        call, row: see `arguments` and `rows`.
+        low: scalar, a bound below which nothing counts.
+        moves: whether raw logits were counted.
+        law: the row's largest logit and 1 / temperature.
+        part: scalars, which part of how many.
+    """
+    row_max, inverse = law
+    part, num_parts = part
+    number = num_touched(call, row)
+    listed = call.scratch.touched + row.request.to(tl.int64) * MOST_TOUCHED
+    for first in range(part * EACH, number, num_parts * EACH):
+        place = first + tl.arange(0, EACH)
+        inside = place < number
+        ids = tl.load(listed + place, mask=inside, other=call.target.vocab_size)
+        logits = target_logits(call, row, ids)
+        bins = half_bins(logits)
+        counts = logits >= low
+        if moves:
+            raw = raw_logits(call, row, ids)
+            if call.masks.words is not None:
+                raw = masked(raw, is_allowed(call, row, ids))
+            numbers = numbers_of(call, row)
+            tl.atomic_add(numbers + half_bins(raw), place * 0 - 1, mask=raw >= low, sem="relaxed")
+            tl.atomic_add(numbers + bins, place * 0 + 1, mask=counts, sem="relaxed")
+        even = (logits.to(tl.int32, bitcast=True) & -0x10000).to(tl.float32, bitcast=True)
+        odd = counts & (logits != even)
+        more = mass_of(logits, row_max, inverse) - mass_of(even, row_max, inverse)
+        tl.atomic_add(odd_masses_of(call, row) + bins, more, mask=odd, sem="relaxed")
+        tl.atomic_add(odd_numbers_of(call, row) + bins, place * 0 + 1, mask=odd, sem="relaxed")
+        tl.store(_values_of(call, row) + place, tl.where(odd, logits, NEVER), mask=inside)
+
+
+@triton.jit
+def odd_reaching(call, row, span, first, last, needed, BY_NUMBER: tl.constexpr):
+    """The largest key of an odd logit from which on those up to another key are enough.
+
+    Returns:
+        The key, and the mass of the odd logits below it, from the first key on.
+    """
+    place = tl.arange(0, MOST_TOUCHED)
+    values = _values_of(call, row) + place
+    inside = place < num_touched(call, row)
+    keys = as_key(tl.load(values, mask=inside, other=NEVER, cache_modifier=".cg"), 0)
+    inside = (keys >= first) & (keys <= last)
+    keys = tl.where(inside, keys, LOWEST_KEY)
+    masses = mass_of(from_key(keys, 0), span.row_max, span.inverse)
+    if BY_NUMBER:
+        weights = inside.to(tl.int64)
+    else:
+        weights = tl.where(inside, masses, 0)
+    key = highest_reaching(keys, weights, needed.to(tl.float64))
+    return key, tl.sum(tl.where(inside & (keys < key), masses, 0), 0)
