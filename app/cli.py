@@ -47,7 +47,7 @@ def cli() -> None:
     ]
 )
 def generate(debug: bool, **options: Any) -> None:
-    """Continue a prompt, showing accepted, recovered and bonus tokens apart."""
+    """Continue a prompt, showing where each token comes from."""
     run(".commands:generate", options, debug=debug)
 
 
@@ -64,16 +64,16 @@ def generate(debug: bool, **options: Any) -> None:
 )
 @click.option("--seed", type=click.IntRange(0), default=0, help="Passed to the sampler.")
 def audit(**options: Any) -> None:
-    """Test whether a rejection sampler follows the target's law, and name its mistake.
+    """Test whether a rejection sampler follows the target's law.
 
-    Exit code 1 says that it does not.
+    If it does not, known mistakes that fit are named, and the exit code is 1.
     """
     run(".audit.main:run", options)
 
 
 @cli.command()
 def backends() -> None:
-    """List the backends, which of them can run, and what the others lack."""
+    """List the backends, and what they lack here."""
     run(".commands:list_backends")
 
 

@@ -121,7 +121,7 @@ SETTINGS: Mapping[str, click.Option] = {
     "decoding.stop": option("--stop", str, "End before this text; may be repeated.", multiple=True),
     "decoding.ignore_eos": option("--ignore-eos", None, "Continue after an end-of-text token."),
     "decoding.chat": option("--chat", None, "Apply the target's chat template to the prompt."),
-    "decoding.json_schema": option("--json-schema", str, "Emit JSON that follows this schema."),
+    "decoding.json_schema": option("--json-schema", str, "Follow the JSON schema in this file."),
     "decoding.regex": option("--regex", str, "Emit a text that this regular expression matches."),
 }
 """Setting -> the option of `acceptor generate` for it."""

@@ -18,7 +18,16 @@ from ..adapters.loader import load_any_model
 from ..adapters.tokenizer import TOKENIZER_FILE, Tokenizer
 from ..adapters.weights import DRAFT_TO_TARGET, read_draft_ids
 from ..backends import load_sampler
-from ..core import ConfigError, LanguageModel, Policy, SampleBatch, Sampler, SamplingTensors
+from ..core import (
+    ConfigError,
+    InvalidInputError,
+    LanguageModel,
+    Policy,
+    SampleBatch,
+    Sampler,
+    SamplingTensors,
+    UnavailableError,
+)
 from ..core.checks import known_device
 from .bundled import bundled_head, bundled_pair
 from .config import DEFAULT_NUM_SPEC_TOKENS, Config, DrafterConfig, ModelsConfig
@@ -82,8 +91,7 @@ def wire(config: Config) -> Wired:
     name = _drafter_name(config, draft_directory)
     num_spec_tokens = _num_spec_tokens(config, has_drafter=name is not None)
     policy = make_policy(config.policy, num_spec_tokens)
-    sampler = load_sampler(config.backend)
-    _check_reaches(sampler, config.models.device)
+    sampler = sampler_on(known_device(config.models.device), config.backend)
     target = _load(directory, config.models, config.models.max_model_len)
     tokenizer = Tokenizer.load(directory)
     tokenizer.check_fits(target.vocab_size)
@@ -113,12 +121,22 @@ def wire(config: Config) -> Wired:
     return Wired(decoder, tokenizer, directory)
 
 
-def _check_reaches(sampler: Sampler, device: str) -> None:
-    """Draw for no requests, so that a backend that needs a GPU says so before models are loaded."""
-    if known_device(device).type == "cpu":
+def sampler_on(device: torch.device, backend: str) -> Sampler:
+    """A backend's sampler; on a CPU it draws for no requests, so one that needs a GPU says so.
+
+    Raises:
+        UnavailableError: the backend lacks something, such as a GPU.
+    """
+    sampler = load_sampler(backend)
+    if device.type == "cpu":
         nothing = torch.empty(0, dtype=torch.int64)
         batch = SampleBatch(logits=torch.empty(0, 1), positions=nothing)
-        sampler.sample(batch, SamplingTensors.stack([]))
+        try:
+            sampler.sample(batch, SamplingTensors.stack([]))
+        except InvalidInputError as error:
+            why = str(error).removeprefix("logits: ")
+            raise UnavailableError(f"backend {backend}: {why}") from None
+    return sampler
 
 
 def runner_for(*models: LanguageModel[Any] | None) -> Callable[[DecodeStep], Runner]:

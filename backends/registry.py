@@ -81,7 +81,7 @@ _OWN = {
         Backend(
             name="reference",
             factory=".reference:ReferenceSampler",
-            summary="plain PyTorch in float64, CPU or CUDA; the oracle",
+            summary="plain PyTorch in float64, CPU or CUDA",
         ),
         Backend(
             name="triton",

@@ -97,7 +97,8 @@ def known_device(name: torch.device | str) -> torch.device:
     count = torch.cuda.device_count() if device.type == "cuda" else 1
     # Torch wraps a large index around to a negative one.
     if not 0 <= (device.index or 0) < count:
-        raise UnavailableError(f"device: expected one of {count} CUDA devices, got {device}")
+        known = f"one of {count} CUDA devices" if count else "cpu, as PyTorch finds no CUDA device"
+        raise UnavailableError(f"device: expected {known}, got {device}")
     return device
 
 

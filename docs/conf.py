@@ -1,8 +1,10 @@
 """How Sphinx builds these pages."""
 
 import inspect
+import re
 from importlib.metadata import version as installed_version
 from pydoc import locate
+from typing import Any
 
 from docutils.nodes import Node
 from sphinx.application import Sphinx
@@ -53,6 +55,16 @@ def kind(name: str) -> str:
     return "autoexception" if issubclass(found, Exception) else "autoclass"
 
 
+def readable(*event: Any) -> tuple[str | None, str | None]:
+    """A signature: functions and enums among defaults by name, no arguments for protocols."""
+    described, arguments, result = event[3], event[5], event[6]
+    if arguments is None or getattr(described, "_is_protocol", False):
+        return "" if arguments else None, result
+    named = re.sub(r"<function (?:\S*\.)?(\w+)>", r"\1", arguments)
+    return re.sub(r"<(\w+\.\w+): [^>]*>", r"\1", named), result
+
+
 def setup(app: Sphinx) -> None:
-    """Make the directive known."""
+    """Make the directive and readable signatures known."""
     app.add_directive("entries", Entries)
+    app.connect("autodoc-process-signature", readable)

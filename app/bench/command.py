@@ -220,8 +220,8 @@ def kernels(**options: Any) -> None:
 def bench(context: click.Context, /, **options: Any) -> None:
     """Serve requests and measure throughput, latency and acceptance.
 
-    Policies, K, drafters, temperatures and backends take lists with commas; every combination is
-    run with the same requests.
+    Policies, K, drafters, temperatures, backends and concurrencies take lists with commas; every
+    combination is run with the same requests.
     """
     if context.invoked_subcommand is None:
         run(".bench.main:run", options)

@@ -10,7 +10,7 @@ from attrs import evolve
 from rich import progress
 from rich.console import Console
 
-from ...core import POLICIES, ConfigError, SamplingParams
+from ...core import POLICIES, ConfigError, SamplingParams, Synthetic
 from ...core.checks import check_choice
 from ..config import DrafterConfig, ModelsConfig
 from ..policies import PolicySettings, SyntheticSettings
@@ -154,8 +154,11 @@ def _policies(options: Options) -> dict[str, PolicySettings]:
     names = options["policies"] or (() if rates else ("probabilistic",))
     policies: dict[str, PolicySettings] = {}
     for name in names:
-        check_choice("--policy", name, [known for known in POLICIES if known != "synthetic"])
-        policies[name] = POLICIES[name]
+        check_choice("--policy", name, POLICIES)
+        if name != Synthetic.name:
+            policies[name] = POLICIES[name]
+        elif not rates:
+            raise ConfigError("--policy: expected --synthetic-acceptance-rate beside synthetic")
     for rate in rates:
         policies[f"synthetic {rate:g}"] = SyntheticSettings(acceptance_rate=rate)
     return policies

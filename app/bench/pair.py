@@ -25,7 +25,7 @@ from ..head_drafter import HeadDrafter
 from ..policies import PolicySettings, make_policy
 from ..request_state import Detokenizer
 from ..threads import use_threads
-from ..wiring import new_drafter, runner_for, wire, with_settings
+from ..wiring import new_drafter, runner_for, sampler_on, wire, with_settings
 from .requests import Reader
 from .sweep import Setting
 
@@ -62,7 +62,7 @@ class Pair:
     def parts_of(self, setting: Setting, policy_settings: PolicySettings) -> Parts:
         """The parts for a setting; raises `AcceptorError` if its backend or policy does not fit."""
         policy = make_policy(policy_settings, setting.num_spec_tokens)
-        sampler = load_sampler(setting.backend)
+        sampler = sampler_on(self.target.device, setting.backend)
         return evolve(
             self.parts,
             drafter=with_settings(self.parts.drafter, sampler, policy, setting.num_spec_tokens),

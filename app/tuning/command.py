@@ -44,5 +44,5 @@ _TUNE = (
 
 @click.command(params=[*_TUNE])
 def tune(**options: Any) -> None:
-    """Choose K and policy: measure one run, predict tokens per second, recommend."""
+    """Measure one run, predict speeds, and recommend policy and K."""
     run(".tuning.tuner:run", options)

@@ -124,6 +124,8 @@ RANDOM, KERNELS = "bench --random-weights large.json", "bench kernels --device c
             "--predict-concurrency: expected two that are measured",
         ),
         (f"tune --concurrency {NINES}", "concurrency: expected a number in [1, 65536], got 9"),
+        ("bench --policy synthetic", "--policy: expected --synthetic-acceptance-rate beside syn"),
+        ("bench --backend cupy", "backend cupy: "),
         ("tune --synthetic-acceptance-rate 2", "acceptance_rate: expected a number in [0, 1]"),
         ("tune --steps 1", "steps"),
         ("tune --cpu-time --device cuda", "--cpu-time: expected the device cpu, got cuda"),

@@ -165,7 +165,7 @@ def test_a_backend_without_its_device_says_so_before_the_prompt(acceptor: Accept
     pytest.importorskip("cupy")
     code, out, err = acceptor("generate", "--prompt", "ROMEO:", "--backend", "cupy")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "expected a CUDA device, got cpu" in err
+    assert err == "acceptor: backend cupy: expected a CUDA device, got cpu\n"
 
 
 def test_text_in_brackets_is_printed_as_it_is(

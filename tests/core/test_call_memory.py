@@ -153,7 +153,7 @@ def test_a_slot_or_token_out_of_range_changes_nothing(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_absent_cuda_is_one_line() -> None:
-    message = r"^device: expected one of 0 CUDA devices, got cuda$"
+    message = r"^device: expected cpu, as PyTorch finds no CUDA device, got cuda$"
     with pytest.raises(UnavailableError, match=message):
         TokenCounts.empty(2, 4, "cuda")
     with pytest.raises(UnavailableError, match=message):

@@ -104,7 +104,7 @@ def _chosen(
 
 def _in_short(line: Line) -> str:
     workload = line.workload
-    parts = [f"R = {workload.num_reqs}, {workload.inputs}, {workload.label}:"]
+    parts = [f"R = {workload.num_reqs}, {workload.inputs}, {workload.label}, µs:"]
     for cell in line.cells:
         parts.append(f"{cell.backend} {NOT_AVAILABLE if cell.time is None else number(cell.time)}")
         parts += [f"({cell.num_different} differ)"] * (cell.num_different > 0)
