@@ -11,7 +11,7 @@ from attrs import evolve
 from ..core.checks import check_integer, check_number
 from .language_model import TransformerModel
 from .model_config import ModelConfig, context_of
-from .weights import RandomTensors, WeightReader, expected_tensors
+from .weights import RandomTensors, WeightReader, check_device, expected_tensors
 
 
 def random_model(
@@ -36,7 +36,7 @@ def random_model(
         seed: the seed of the weights.
         layer_decay: in (0, 1], see `RandomTensors`.
     """
-    device = torch.device(device)
+    device = check_device(device)
     config = ModelConfig.read(config_file)
     if num_layers is not None:
         check_integer("num_layers", num_layers, 1, config.num_layers)

@@ -86,6 +86,8 @@ RANDOM, KERNELS = "bench --random-weights large.json", "bench kernels --device c
         (f"{RANDOM} --drafter mtp", "drafter mtp: expected the adapter transformers, got own"),
         (f"{RANDOM} --target-layers 9", "num_layers: expected a number in [1, 2], got 9"),
         (f"{RANDOM} --drafter early-exit --layer-decay 0", "layer_decay: expected"),
+        (f"{RANDOM} --device meta", "device: expected cpu or cuda, got meta"),
+        (f"{RANDOM} --device cuda:{NINES}", "device: expected"),
         (
             f"{RANDOM} --draft-random-weights small.json --drafter early-exit",
             "--draft-random-weights: expected none beside early-exit",
