@@ -134,7 +134,7 @@ def test_a_lost_name_is_found() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", ["thresholds", "policies", "shards", "launches"])
+@pytest.mark.parametrize("check", ["thresholds", "touched", "policies", "shards", "launches"])
 def test_the_interpreted_kernels_are_right_about(check: str) -> None:
     interpret("kit.triton_on_host", check)
 

@@ -20,11 +20,13 @@ from acceptor.backends.conformance.case import FEATURES
 from acceptor.backends.conformance.inputs import make_inputs, target_rows
 from acceptor.backends.conformance.run import in_another_batch
 from acceptor.backends.reference import ReferenceSampler
+from acceptor.backends.reference.statistics import adjust_logits
 from acceptor.backends.reference.thresholds import log_probs
 from acceptor.backends.triton_backend import TritonSampler, groups, launch, plan
 from acceptor.backends.triton_backend.arguments import Call, stage_kernel
 from acceptor.backends.triton_backend.launch import Launch, decision_launches, statistics_launches
 from acceptor.backends.triton_backend.queue import MOST_ROUNDS
+from acceptor.backends.triton_backend.thresholds.touched import MOST_TOUCHED
 from acceptor.backends.triton_backend.workspace import Layout
 from acceptor.core import (
     Block,
@@ -37,6 +39,7 @@ from acceptor.core import (
     SamplingTensors,
     Strict,
     Synthetic,
+    TokenCounts,
     Typical,
     VerifyBatch,
     VerifyOutput,
@@ -99,20 +102,40 @@ def check_thresholds() -> Iterator[str]:
             yield from _wrong_thresholds(f"{kind} of {vocab_size}", row.to(dtype))
 
 
-def _wrong_thresholds(name: str, row: Tensor) -> Iterator[str]:
-    recipes = [SamplingParams(seed=i, **recipe) for i, recipe in enumerate(RECIPES)]
-    params = SamplingTensors.stack(recipes)
-    batch = SampleBatch(logits=row.repeat(len(recipes), 1), positions=torch.arange(len(recipes)))
+def check_touched() -> Iterator[str]:
+    """What is kept where few logits are not bfloat16's, and where they are one too many to list."""
+    noise = torch.Generator().manual_seed(8)
+    row = torch.randn(2600, generator=noise).bfloat16()
+    for least in (8.5, -4.0):
+        tokens, more = torch.randperm(2600, generator=noise)[:100], torch.rand(100, generator=noise)
+        bias = zip(tokens.tolist(), (least + 8 + more / 64).tolist(), strict=True)
+        flat = torch.where(row > 1, -7.5, -8.0).bfloat16()
+        yield from _wrong_thresholds(f"touched from {least}", flat, logit_bias=tuple(bias))
+    for number in (MOST_TOUCHED.value, MOST_TOUCHED.value + 1):
+        counts = TokenCounts.empty(len(RECIPES), 2600)
+        counts.prompt_mask[:, torch.randperm(2600, generator=noise)[:number]] = True
+        yield from _wrong_thresholds(f"{number} seen", row, counts, repetition_penalty=1.1)
+
+
+def _wrong_thresholds(
+    name: str, row: Tensor, counts: TokenCounts | None = None, **changes: Any
+) -> Iterator[str]:
+    recipes = [SamplingParams(seed=i, **recipe, **changes) for i, recipe in enumerate(RECIPES)]
+    params, numbers = SamplingTensors.stack(recipes), torch.arange(len(recipes))
+    raw = row.repeat(len(recipes), 1)
+    batch = SampleBatch(logits=raw, positions=numbers, token_counts=counts)
+    logits = adjust_logits(batch, params, numbers, raw)
     layout = plan.plan_of(batch, params).layout
     workspace = torch.zeros(layout.size, dtype=torch.uint8)
     got = TritonSampler().sample(batch, params, workspace=workspace)
-    law = log_probs(batch.logits.double(), params.target, torch.arange(len(recipes)))
+    law = log_probs(logits, params.target, numbers)
     tails = _records(layout, workspace)[:, -20:]
-    reached = (batch.logits.float() >= tails[:, 2:3]) & (batch.logits > -math.inf)
+    reached = (logits >= tails[:, 2:3]) & (logits > -math.inf)
     for number in range(len(recipes)):
         if not torch.equal(reached[number], law[number] > -math.inf):
             yield f"{name}, {RECIPES[number]}: {int(reached[number].sum())} are kept"
-    kept = torch.where(reached, batch.logits.double() - row.double().max(), -math.inf)
+    below = logits.double() - logits.amax(1, keepdim=True).double()
+    kept = torch.where(reached, below, -math.inf)
     totals = (kept / params.target.temperature[:, None]).logsumexp(1)
     if not torch.allclose(tails[:, 1].double(), totals, atol=1e-5):
         yield f"{name}: log masses {tails[:, 1].tolist()}, not {totals.tolist()}"
@@ -261,6 +284,7 @@ def check_launches() -> Iterator[str]:
 
 CHECKS: Mapping[str, Callable[[], Iterator[str]]] = {
     "thresholds": check_thresholds,
+    "touched": check_touched,
     "policies": check_policies,
     "shards": check_shards,
     "launches": check_launches,
