@@ -6,7 +6,7 @@ between drafting and verifying, drafting, scoring and verifying are a graph each
 
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import torch
 from attrs import define, field
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ...core import PADDING_TOKEN_ID, SamplingTensors, Scores, TokenCounts, VerifyOutput
 from ...core.allowed_tokens import WORD_BITS
-from ...core.policies.parameters import derived
 from ...core.tensor_fields import leaves, mapped, named_tensors
 from ..decode import DecodeStep
 from ..drafter import Drawn
@@ -116,7 +115,7 @@ class GraphRunner:
     is_bounded: bool = False
     is_captured: bool = field(default=True, init=False)
     captured: dict[Hashable, CapturedStep] = field(factory=dict, init=False)
-    _params_of: Callable[[Running], Params] = derived(lambda _: lru_cache(1)(_padded_params))
+    _params: WeakKeyDictionary[Running, Params] = field(factory=WeakKeyDictionary, init=False)
     _begun: deque[Answer] = field(factory=deque, init=False)
     _last: CapturedStep | None = field(default=None, init=False)
 
@@ -150,6 +149,15 @@ class GraphRunner:
         self._load(captured, running, draft_limits)
         self._begun.append(captured.launch(running))
         self._last = captured
+
+    def _params_of(self, running: Running) -> Params:
+        if running not in self._params:
+            params = running.stack(padded(len(running.states)))
+            # Values that are not in tensors choose the kernels.
+            held = (one for _, one in leaves(params))
+            kind = tuple((one.shape, one.dtype) if isinstance(one, Tensor) else one for one in held)
+            self._params[running] = params, kind
+        return self._params[running]
 
     def _captured_for(self, running: Running, num_spec_tokens: int) -> CapturedStep:
         bound = self._bound(running) if self.is_bounded else None
@@ -240,13 +248,6 @@ class GraphRunner:
             draft = self.step.draft(Frontier.of(running.known, draft_limits, frontier.params))
             captured.drafts.fill_(PADDING_TOKEN_ID)
             captured.drafts[: draft.token_ids.shape[1], : len(draft_limits)] = draft.token_ids.t()
-
-
-def _padded_params(running: Running) -> Params:
-    params = running.stack(padded(len(running.states)))
-    # Values that are not in tensors choose the kernels.
-    held = (one for _, one in leaves(params))
-    return params, tuple((one.shape, one.dtype) if isinstance(one, Tensor) else one for one in held)
 
 
 def padded(num_reqs: int) -> int:

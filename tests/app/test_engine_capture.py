@@ -18,7 +18,8 @@ from torch import Tensor
 from acceptor.app.engine.capture import CudaRecorder
 from acceptor.app.engine.engine import Engine
 from acceptor.core import Probabilistic, SamplingParams
-from kit.toy_pair import Pair, engine_with
+from kit.toy_pair import Pair, engine_with, run
+from kit.toy_pair import record as run_again
 
 Action = Callable[[], None]
 
@@ -55,6 +56,20 @@ def test_an_engine_goes_with_its_last_reference(pair: Pair) -> None:
         recorded.clear()
         del engine
         assert [one() for one in gone] == [None] * 3
+
+
+def test_ended_requests_go_with_the_next_step(pair: Pair) -> None:
+    def listen(_: object) -> None:
+        return
+
+    engine = engine_with(pair.decoder(Probabilistic(), 3), run_again)
+    with no_collector():
+        engine.add_request([1], SamplingParams(seed=1), max_tokens=6, on_progress=listen)
+        gone = ref(listen)
+        del listen
+        run(engine)
+        engine.step()
+        assert gone() is None
 
 
 @define(eq=False)
