@@ -81,11 +81,15 @@ class DecodingConfig:
         if "" in self.stop:
             raise InvalidInputError("stop: expected strings with content, got ''")
         check_integers("stop_token_ids", self.stop_token_ids, 0)
-        num_grammars = sum(one is not None for one in (self.json_schema, self.regex))
-        if num_grammars and self.ignore_eos:
+        if self.has_grammar and self.ignore_eos:
             raise InvalidInputError("ignore_eos: expected false with a grammar, got true")
-        if num_grammars > 1:
+        if self.json_schema is not None and self.regex is not None:
             raise InvalidInputError("regex: expected none beside a json_schema")
+
+    @property
+    def has_grammar(self) -> bool:
+        """Whether outputs follow a grammar."""
+        return self.json_schema is not None or self.regex is not None
 
 
 @frozen(kw_only=True)

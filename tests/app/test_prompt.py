@@ -47,6 +47,12 @@ def test_a_chat_is_rendered_and_gets_no_second_beginning(chatty: tuple[Config, W
     assert list(request.prompt_token_ids) == wired.tokenizer.encode(text)[1:]
 
 
+def test_a_config_says_whether_outputs_follow_a_grammar() -> None:
+    assert DecodingConfig(regex="a").has_grammar
+    assert DecodingConfig(json_schema="a.json").has_grammar
+    assert not DecodingConfig().has_grammar
+
+
 def test_a_request_has_what_the_config_says_and_a_seed(chatty: tuple[Config, Wired]) -> None:
     _, wired = chatty
     decoding = DecodingConfig(max_tokens=7, stop=("x",), stop_token_ids=(3,), ignore_eos=True)
