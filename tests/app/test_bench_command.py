@@ -45,16 +45,13 @@ def test_policies_stand_side_by_side_and_an_earlier_run_beside_a_later_one(
     assert heads == [["strict", "block"], ["plain", "K=2", "K=2"]]
     assert "…" not in out
     assert "| output token throughput (tok/s) |" in markdown.read_text(encoding="utf-8")
-    assert {path.name for path in plots.iterdir()} == {
-        "acceptance-per-position.svg",
-        "latency.svg",
-        "throughput.svg",
-    }
+    names = ("acceptance-per-position", "latency", "throughput")
+    assert {path.name for path in plots.iterdir()} == {f"{name}.svg" for name in names}
     latencies = (plots / "latency.svg").read_text(encoding="utf-8")
     for name in ("time to first token", "time per output token", "inter-token latency"):
         assert name in latencies
-    drawn = pictured_latencies(read_results(file).runs).panels["inter-token latency"]
-    points, _ = drawn["plain"]
+    lines = pictured_latencies(read_results(file).runs).panels["inter-token latency"]
+    points, _ = lines["plain"]
     assert points[-1] == (read_results(file).runs[0].figures.itl.percentiles[-1], 100.0)
     code, out, err = bench(*QUICK, "--policy", "block,typical", "--compare", file)
     assert (code, err) == (0, "")

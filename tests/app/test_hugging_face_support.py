@@ -25,14 +25,7 @@ from transformers import (
     TypicalLogitsWarper,
 )
 
-from acceptor.app.hugging_face import Speculation, generate
-from acceptor.app.hugging_face.support import (
-    REFUSED,
-    SERVED,
-    WITHOUT_EFFECT,
-    LogitsRecipe,
-    check_config,
-)
+from acceptor.app.hugging_face import Speculation, generate, support
 from acceptor.backends import load_sampler
 from acceptor.core import (
     AcceptorError,
@@ -57,26 +50,26 @@ def model() -> PreTrainedModel:
 
 
 def test_every_field_is_in_the_table_once() -> None:
-    assert SERVED | WITHOUT_EFFECT | REFUSED.keys() == FIELDS
-    assert len(SERVED) + len(WITHOUT_EFFECT) + len(REFUSED) == len(FIELDS)
+    assert support.SERVED | support.WITHOUT_EFFECT | support.REFUSED.keys() == FIELDS
+    assert len(support.SERVED) + len(support.WITHOUT_EFFECT) + len(support.REFUSED) == len(FIELDS)
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", support.REFUSED)
 def test_a_field_that_is_not_served_is_refused_by_name(name: str) -> None:
     config = GenerationConfig()
-    for neutral in REFUSED[name]:
+    for neutral in support.REFUSED[name]:
         setattr(config, name, neutral)
-        check_config(config)
+        support.check_config(config)
     setattr(config, name, 3)
     with pytest.raises(UnavailableError, match=f"^{name}: expected None.* with acceptor, got 3$"):
-        check_config(config)
+        support.check_config(config)
 
 
 def test_a_field_that_the_table_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acceptor.app.hugging_face.support.SERVED", SERVED - {"top_h"})
+    monkeypatch.setattr("acceptor.app.hugging_face.support.SERVED", support.SERVED - {"top_h"})
     with pytest.raises(UnavailableError, match="top_h"):
-        check_config(GenerationConfig(top_h=0.4))
-    check_config(GenerationConfig(chat_format="chatml"))
+        support.check_config(GenerationConfig(top_h=0.4))
+    support.check_config(GenerationConfig(chat_format="chatml"))
 
 
 ONES = torch.ones_like(IDS)
@@ -177,14 +170,14 @@ def warpers() -> dict[str, Any]:
 )
 def test_the_law_is_the_librarys(names: tuple[str, ...], num_mapped: int) -> None:
     processors = LogitsProcessorList([warpers()[name] for name in names])
-    recipe = LogitsRecipe.of(processors, PADDING, do_sample=True)
+    recipe = support.LogitsRecipe.of(processors, PADDING, do_sample=True)
     assert (len(recipe.mapped), len(recipe.processors)) == (num_mapped, len(names) - num_mapped)
     logits = 3 * torch.randn(2, VOCAB_SIZE, generator=torch.Generator().manual_seed(0))
     expected = processors(IDS, logits.clone()).log_softmax(1)
     torch.testing.assert_close(law(recipe, logits), expected, atol=2e-5, rtol=0)
 
 
-def law(recipe: LogitsRecipe, logits: Tensor) -> Tensor:
+def law(recipe: support.LogitsRecipe, logits: Tensor) -> Tensor:
     """[2, vocab_size] log probabilities of what the sampler draws."""
     params = evolve(
         recipe.params, seed=0, logprobs=VOCAB_SIZE, logprobs_mode=LogprobsMode.PROCESSED
@@ -205,13 +198,13 @@ def law(recipe: LogitsRecipe, logits: Tensor) -> Tensor:
 
 
 def test_drafts_follow_the_recipe_that_processors_hide() -> None:
-    hidden = LogitsRecipe.of(
+    hidden = support.LogitsRecipe.of(
         [warpers()["temperature"], warpers()["top_k"], warpers()["typical"]],
         PADDING,
         do_sample=True,
     )
     assert hidden.params.temperature == 1
     assert hidden.params.draft == Recipe(temperature=0.7, top_k=9)
-    greedy = LogitsRecipe.of([warpers()["temperature"]], PADDING, do_sample=False)
+    greedy = support.LogitsRecipe.of([warpers()["temperature"]], PADDING, do_sample=False)
     assert greedy.params.temperature == 0
     assert greedy.params.draft is None
