@@ -53,11 +53,11 @@ def _preset(context: click.Context, _: click.Parameter, name: str | None) -> str
     """Serve the pair in the published way, as far as flags do not say otherwise."""
     if name is not None:
         context.default_map = {
-            "drafters": (PAIRS[name].drafter,),
-            "policies": ("strict", "probabilistic", "block"),
-            "synthetic_rates": PAIRS[name].rates,
+            "drafter": (PAIRS[name].drafter,),
+            "policy": ("strict", "probabilistic", "block"),
+            "synthetic_acceptance_rate": PAIRS[name].rates,
             "num_spec_tokens": (3,),
-            "at_once": (1, 16),
+            "max_concurrency": (1, 16),
             "ignore_eos": True,
         }
     return name
@@ -73,8 +73,7 @@ MODELS = (
     option(
         "--layer-decay",
         float,
-        "With random weights: each layer adds this much of what the one before adds.  "
-        "[default: 1; less for an early exit]",
+        "With random weights, a layer adds this much of what the one before adds.  [default: 1]",
     ),
     SETTINGS["models.dtype"],
     option("--device", str, "cpu, cuda or cuda:N.", "cpu"),
@@ -85,16 +84,11 @@ MODELS = (
 
 REQUESTS = (
     option("--prompts", FILE, "JSONL file in the format of MT-Bench or Spec-Bench.", name="file"),
-    option("--category", NAMES, "Only prompts of these categories.", name="categories"),
+    option("--category", NAMES, "Only prompts of these categories."),
     option("--input-len", int, "Random prompts of this many tokens."),
     option("--output-len", int, "The most tokens per request.", 64),
     option("--length-spread", float, "Vary lengths by this share in both directions.", 0.0),
-    option(
-        "--greedy-share",
-        float,
-        "The share of requests at temperature 0 in every setting.",
-        0.0,
-    ),
+    option("--greedy-share", float, "The share of requests at temperature 0.", 0.0),
     SETTINGS["decoding.ignore_eos"],
     option("--num-requests", int, "How many requests are measured.", 32),
     option("--seed", int, "Repeat a load.", 0),
@@ -109,68 +103,37 @@ _BENCH = (
     option(
         "--pair",
         click.Choice(list(PAIRS)),
-        "Models with published acceptance, served in the published way: with --target and --draft, "
-        "or with --random-weights, which then needs no FILE.",
+        "Serve models as published: with --target and --draft, or --random-weights without FILE.",
         is_eager=True,
         callback=_preset,
     ),
-    option(
-        "--drafter",
-        Several(Name(".config:DRAFTERS")),
-        "Where drafts come from.  [default: the draft model]",
-        name="drafters",
-    ),
+    option("--drafter", Several(Name(".config:DRAFTERS")), "What drafts.  [default: the draft]"),
     *MODELS,
-    option(
-        "--policy",
-        POLICY_NAMES,
-        "Which draft tokens survive; synthetic needs a rate.  [default: probabilistic]",
-        name="policies",
-    ),
-    option(
-        "--synthetic-acceptance-rate",
-        NUMBERS,
-        "Add a policy that accepts at this rate whatever the models say.",
-        name="synthetic_rates",
-    ),
+    option("--policy", POLICY_NAMES, "Which draft tokens survive.  [default: probabilistic]"),
+    option("--synthetic-acceptance-rate", NUMBERS, "Add a policy that accepts at this rate."),
     option("--num-spec-tokens", INTEGERS, "Tokens per draft; 0 decodes without drafts.", "4"),
     option("--temperature", NUMBERS, "0 is greedy.", "1.0", name="temperatures"),
     option("--backend", NAMES, "What verifies drafts.", "reference", name="backends"),
     option(
-        "--adaptive",
-        FILE,
-        "Also run with an adaptive K, by a file that `acceptor tune --json` wrote.",
-        name="tuned",
+        "--adaptive", FILE, "Also run with an adaptive K, by what `acceptor tune --json` wrote."
     ),
     SETTINGS["sampling.top_k"],
     SETTINGS["sampling.top_p"],
     SETTINGS["sampling.min_p"],
     *REQUESTS,
-    option("--max-concurrency", INTEGERS, "The most requests at once.", "8", name="at_once"),
+    option("--max-concurrency", INTEGERS, "The most requests at once.", "8"),
     option("--request-rate", float, "Arrivals per second, Poisson.  [default: all at once]"),
     option("--warm-up", int, "Requests before the measured ones.", 2),
-    option(
-        "--cpu-time",
-        None,
-        "Show processor time only, no wall-clock time: for a CPU that has other work.",
-    ),
+    option("--cpu-time", None, "Show processor time only: for a CPU that has other work."),
     *FILES,
     option("--compare", FILE, "An earlier run's JSON to compare with."),
-    option(
-        "--plots",
-        click.Path(path_type=Path, file_okay=False),
-        "Draw pictures into this directory.",
-    ),
+    option("--plots", click.Path(path_type=Path, file_okay=False), "Draw into this directory."),
 )
 
 _KERNELS = (
     option("--backend", str, "Repeatable.", ("triton", "cupy"), name="backends", multiple=True),
     option("--headline", None, "Measure the rows that backends are compared by."),
-    option(
-        "--worst",
-        None,
-        "Measure many rows with every kind of inputs, to find the slowest; can join --headline.",
-    ),
+    option("--worst", None, "Find the slowest inputs of many rows; can join --headline."),
     option("--only", str, "Only rows whose name contains this. Repeatable.", multiple=True),
     option(
         "--inputs",
@@ -192,15 +155,8 @@ _KERNELS = (
     option("--logprobs", click.IntRange(0), "How many logprobs each token gets."),
     option("--allowed", click.FloatRange(0, 1), "The share of tokens that masks allow.", 1.0),
     option("--device", str, "cuda or cuda:N; cpu for a trial.", "cuda"),
-    option(
-        "--count", click.IntRange(1), "Timed calls of each kind.  [default: 60; 30 for --worst]"
-    ),
-    option(
-        "--sets",
-        click.IntRange(1),
-        "Sets of inputs that take turns.  [default: 4; 1 for --worst]",
-        name="num_sets",
-    ),
+    option("--count", click.IntRange(1), "Timed calls.  [default: 60; 30 for --worst]"),
+    option("--sets", click.IntRange(1), "Sets of inputs in turn.  [default: 4]", name="num_sets"),
     click.Option(["--check/--no-check"], default=True, help="Compare tokens with the reference's."),
     option("--seconds", float, "Begin no workload after this time.  [default: no limit]"),
     option("--read", FILE, "Show an earlier run's JSON again."),

@@ -7,8 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from .results import BenchResults
-from .table import Table
-from .tables import table_name, titled_rows
+from .tables import side_by_side, table_name
 
 
 def print_comparison(
@@ -24,9 +23,9 @@ def print_comparison(
         if run.setting not in earlier:
             console.print(f"  not measured before: {name}")
             continue
-        base = earlier[run.setting]
-        rows = titled_rows([base, run], base, run.setting.num_spec_tokens, cpu_time=cpu_time)
-        console.print("", Table(head=[name, "before", "now"], rows=rows).as_rich(), sep="\n")
+        both = earlier[run.setting], run
+        table = side_by_side([name, "before", "now"], both, cpu_time=cpu_time)
+        console.print("", table.as_rich(), sep="\n")
 
 
 def differences(now: BenchResults, before: BenchResults) -> Iterator[str]:

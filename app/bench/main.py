@@ -1,14 +1,14 @@
 """Runs `acceptor bench`, once its flags are parsed; importing this imports everything."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve
-from rich import progress
 from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress
 
 from ...core import POLICIES, ConfigError, SamplingParams, Synthetic
 from ...core.checks import check_choice
@@ -62,22 +62,15 @@ def run(options: Options) -> None:
 def progress_bars() -> Iterator[Begin]:
     """Shows a bar on stderr, if it is a terminal, for each run that begins within the context."""
     console = new_console(stderr=True)
-    with progress.Progress(
-        progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(bar_width=24),
-        progress.MofNCompleteColumn(),
-        progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    ) as bars:
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
         yield lambda name, total: partial(bars.advance, bars.add_task(name, total=total))
 
 
 def make_benches(options: Options) -> Iterator[Bench]:
     """One benchmark for each drafter; only the first one decodes plainly, too."""
-    names: Sequence[str | None] = options["drafters"] or (None,)
-    if len(names) > 1 and options["tuned"] is not None:
+    names: Sequence[str | None] = options["drafter"] or (None,)
+    if len(names) > 1 and options["adaptive"] is not None:
         raise ConfigError(f"--adaptive: expected one drafter beside it, got {len(names)}")
     for name in names:
         bench = make_bench({**options, "drafter": name})
@@ -92,16 +85,16 @@ def make_benches(options: Options) -> Iterator[Bench]:
 def make_bench(options: Options) -> Bench:
     """Make the benchmark that the options describe."""
     policies = _policies(options)
-    goodputs = _goodputs(options.get("tuned"), policies)
-    at_once: Sequence[int] = options["at_once"]
+    goodputs = _goodputs(options.get("adaptive"), policies)
+    at_once: Sequence[int] = options["max_concurrency"]
     swept = {"policies": policies, "adaptive": bool(goodputs)}
     if len(at_once) > 1:
         swept["max_concurrencies"] = at_once
-    sweep = Sweep(**{**given(options, Sweep), **swept})
-    chosen = {**given(options, Load), "prompts": _prompts_name(options)}
-    load = Load(max_concurrency=max(at_once), **chosen)
+    sweep = Sweep(**given(options, Sweep) | swept)
+    chosen = {"max_concurrency": max(at_once), "prompts": _prompts_name(options)}
+    load = Load(**given(options, Load) | chosen)
     pair = load_models(options)
-    prompts = pair.reader.prompts(load, options["file"], options["categories"])
+    prompts = pair.reader.prompts(load, options["file"], options["category"])
     if pair.parts.encode is None:
         load = evolve(load, input_len=load.input_len or 1)
     # Not by `given`: the draft's recipe and the draft's path have the same name.
@@ -140,44 +133,38 @@ def _check_models(options: Options) -> None:
     if options.get("pair") and options["target"] is None and not is_random:
         raise ConfigError("--pair: expected --target or --random-weights beside it")
     of_shapes = ("draft_random_weights", "layer_decay", "target_layers")
+    wanted = "none beside --random-weights" if is_random else "--random-weights beside it"
     for name in ("target", "draft") if is_random else of_shapes:
         if options[name] is not None:
-            flag = f"--{name.replace('_', '-')}"
-            wanted = "none beside --random-weights" if is_random else "--random-weights beside it"
-            raise ConfigError(f"{flag}: expected {wanted}")
+            raise ConfigError(f"--{name.replace('_', '-')}: expected {wanted}")
     if options["draft_layers"] is not None and options["drafter"] != "early-exit":
         raise ConfigError("--draft-layers: expected --drafter early-exit beside it")
 
 
 def _policies(options: Options) -> dict[str, PolicySettings]:
-    rates: Sequence[float] = options["synthetic_rates"] or ()
-    names = options["policies"] or (() if rates else ("probabilistic",))
-    policies: dict[str, PolicySettings] = {}
+    rates: Sequence[float] = options["synthetic_acceptance_rate"] or ()
+    names = options["policy"] or (() if rates else ("probabilistic",))
     for name in names:
         check_choice("--policy", name, POLICIES)
-        if name != Synthetic.name:
-            policies[name] = POLICIES[name]
-        elif not rates:
-            raise ConfigError("--policy: expected --synthetic-acceptance-rate beside synthetic")
-    for rate in rates:
-        policies[f"synthetic {rate:g}"] = SyntheticSettings(acceptance_rate=rate)
-    return policies
+    if Synthetic.name in names and not rates:
+        raise ConfigError("--policy: expected --synthetic-acceptance-rate beside synthetic")
+    known = {name: POLICIES[name] for name in names if name != Synthetic.name}
+    synthetic = {f"synthetic {rate:g}": SyntheticSettings(acceptance_rate=rate) for rate in rates}
+    return known | synthetic
 
 
-def _goodputs(file: Path | None, policies: Mapping[str, PolicySettings]) -> dict[str, Goodput]:
-    """The models of these policies from a file; none without a file."""
-    if file is None:
-        return {}
-    tuned = read_tuned(file).policies
-    known = ", ".join(tuned)
-    for policy in policies:
+def _goodputs(file: Path | None, policies: Iterable[str]) -> Mapping[str, Goodput]:
+    """The models from a file, which has those of these policies; none without a file."""
+    tuned = {} if file is None else read_tuned(file).policies
+    for policy in policies if file else ():
         if policy not in tuned:
+            known = ", ".join(tuned)
             raise ConfigError(f"{file}: expected a measured run of {policy}, got {known}")
-    return {policy: tuned[policy] for policy in policies}
+    return tuned
 
 
 def _prompts_name(options: Options) -> str:
-    categories: Sequence[str] = options["categories"] or ()
+    categories: Sequence[str] = options["category"] or ()
     of_these = f"/{','.join(categories)}" if categories else ""
     if options["file"] is not None:
         return f"{options['file'].name}{of_these}"

@@ -1,10 +1,8 @@
 """Tables of a benchmark for documents."""
 
-from collections.abc import Sequence
-
 from .results import BenchResults, BenchRun
 from .table import Table
-from .tables import PER_POSITION, Row, comparable, longest, sections, table_name
+from .tables import PER_POSITION, comparable, longest, sections, table_name
 
 
 def as_markdown(results: BenchResults, *, cpu_time: bool = False) -> str:
@@ -18,12 +16,12 @@ def as_markdown(results: BenchResults, *, cpu_time: bool = False) -> str:
     parts = [about]
     for runs in comparable(results.runs):
         titled = sections(longest(runs), cpu_time=cpu_time)
-        positions = titled.pop(PER_POSITION, ())
+        has_positions = titled.pop(PER_POSITION, None) is not None
         shown = [row for rows in titled.values() for row in rows]
         alike = [row for row in shown if len({row.text(run) for run in runs}) == 1 < len(runs)]
         different = [row for row in shown if row not in alike]
-        rows = [row.cells(runs, runs[0], _in_brackets) for row in different]
-        rows += [[PER_POSITION, *(_in_one(positions, run) for run in runs)]] * bool(positions)
+        rows = [row.cells(runs, lambda one: f" ({one})" if one else "") for row in different]
+        rows += [[PER_POSITION, *map(_positions, runs)]] * has_positions
         table = Table(head=["", *(run.setting.label for run in runs)], rows=rows)
         parts += [f"{table_name(runs[0]).capitalize()}:\n", table.as_markdown()]
         if alike:
@@ -32,10 +30,6 @@ def as_markdown(results: BenchResults, *, cpu_time: bool = False) -> str:
     return "\n".join(parts)
 
 
-def _in_brackets(difference: str) -> str:
-    return f" ({difference})" if difference else ""
-
-
-def _in_one(rows: Sequence[Row], run: BenchRun) -> str:
-    texts = [row.text(run) for row in rows if row.value(run.figures) is not None]
-    return "/".join(texts) or "–"
+def _positions(run: BenchRun) -> str:
+    rates = run.figures.acceptance.acceptance_rate_per_pos
+    return "/".join(f"{100 * rate:.1f}" for rate in rates) or "–"

@@ -1,14 +1,16 @@
 """A table of text, for a terminal and for a document."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import frozen
 from rich import table as rich_table
 from rich.box import SIMPLE_HEAD
-from rich.console import JustifyMethod
+from rich.console import Console, JustifyMethod
 from rich.text import Text
 
 Cell = str | Text
+MAX_WIDTH = 10_000
+"""The most columns of a table; rich measures nothing beyond a given width."""
 
 
 @frozen(kw_only=True)
@@ -39,12 +41,34 @@ class Table:
         texts = ((" ".join(str(cell).split()) for cell in line) for line in lines)
         return "".join(f"| {' | '.join(cells)} |\n" for cells in texts)
 
-    def as_rich(self) -> rich_table.Table:
-        """The table for a terminal, with the styles of its cells."""
+    def as_rich(self, numbers: Sequence[int] | None = None) -> rich_table.Table:
+        """The table for a terminal, with the styles of its cells, and all or some numbers."""
         made = rich_table.Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1))
-        for place, head in enumerate(self.head):
+        shown = self._numbers if numbers is None else numbers
+        places = [*range(self.num_names), *shown]
+        for place in places:
             justify: JustifyMethod = "right" if place >= self.num_names else "left"
-            made.add_column(head, justify=justify, no_wrap=True, vertical="bottom")
+            made.add_column(self.head[place], justify=justify, no_wrap=True, vertical="bottom")
         for cells in self.rows:
-            made.add_row(*cells)
+            made.add_row(*(cells[place] for place in places))
         return made
+
+    @property
+    def _numbers(self) -> Sequence[int]:
+        return range(self.num_names, len(self.head))
+
+    def fitting(self, console: Console) -> Iterator[rich_table.Table]:
+        """Tables as wide as the terminal at most; each begins with the first number, if it fits."""
+        anything = console.options.update(width=MAX_WIDTH)
+
+        def fits(numbers: Sequence[int]) -> bool:
+            measured = console.measure(self.as_rich(numbers), options=anything)
+            return measured.maximum <= console.width
+
+        first, *_ = left = [*self._numbers]
+        while left:
+            count = next((count for count in range(len(left), 1, -1) if fits(left[:count])), 1)
+            yield self.as_rich(left[:count])
+            left = left[count:]
+            if left and fits([first, left[0]]):
+                left.insert(0, first)

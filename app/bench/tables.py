@@ -16,9 +16,6 @@ from .latency import NAMES
 from .results import BenchResults, BenchRun
 from .table import Cell, Table
 
-MAX_WIDTH = 10_000
-"""The most columns of a table; rich measures nothing beyond a given width."""
-
 Value = Callable[[Figures], float | None]
 Form = Callable[[str], str]
 """Turns a difference into what stands behind a value."""
@@ -53,11 +50,9 @@ class Row:
         digits = min(self.digits, 1) if abs(value) >= 1000 else self.digits
         return f"{value:,.{digits}f}"
 
-    def cells(
-        self, runs: Iterable[BenchRun], base: BenchRun, form: Form = " {:>8}".format
-    ) -> list[Cell]:
-        """The name and the values; all runs but the base show their difference from it."""
-        return [f"  {self.name}", *(self._cell(run, base, form) for run in runs)]
+    def cells(self, runs: Sequence[BenchRun], form: Form = " {:>8}".format) -> list[Cell]:
+        """The name and the values; all runs but the first show their difference from it."""
+        return [f"  {self.name}", *(self._cell(run, runs[0], form) for run in runs)]
 
     def _cell(self, run: BenchRun, base: BenchRun, form: Form) -> Text:
         text = Text(self.text(run))
@@ -141,54 +136,26 @@ def sections(num_spec_tokens: int, *, cpu_time: bool = False) -> dict[str, list[
     return {title: rows for title, rows in shown.items() if rows}
 
 
-def titled_rows(
-    runs: Sequence[BenchRun], base: BenchRun, num_spec_tokens: int, *, cpu_time: bool
-) -> list[Sequence[Cell]]:
-    """Sections of rows below their titles."""
+def side_by_side(head: Sequence[str], runs: Sequence[BenchRun], *, cpu_time: bool) -> Table:
+    """A column for each run below this head, and sections of rows below their titles."""
     rows: list[Sequence[Cell]] = []
-    for title, members in sections(num_spec_tokens, cpu_time=cpu_time).items():
+    for title, members in sections(longest(runs), cpu_time=cpu_time).items():
         rows.append([Text(title, style="bold"), *("" for _ in runs)])
-        rows += [row.cells(runs, base) for row in members]
-    return rows
+        rows += [row.cells(runs) for row in members]
+    return Table(head=head, rows=rows)
 
 
 def print_results(console: Console, results: BenchResults, *, cpu_time: bool = False) -> None:
-    """Print all that a benchmark measured, perhaps without figures of wall-clock time.
-
-    Columns beyond the terminal's width continue below, with the first run repeated if it fits.
-    """
-
-    def figures(runs: Sequence[BenchRun]) -> Table:
-        rows = titled_rows(runs, group[0], longest(group), cpu_time=cpu_time)
-        return Table(head=["", *_heads(runs)], rows=rows)
-
+    """Print all that a benchmark measured, perhaps without figures of wall-clock time."""
     for group in comparable(results.runs):
         console.print(Text(f"\n{table_name(group[0])}", style="bold"))
-        tables = [*_fitting(console, figures, group)]
+        tables = [side_by_side(["", *_heads(group)], group, cpu_time=cpu_time)]
         drafting = [run for run in group if run.figures.acceptance.num_drafts]
         if drafting and len(group[0].figures.acceptance_by_category) > 1:
-            tables += _fitting(console, _by_category, drafting)
-        for one in tables:
-            console.print(one.as_rich(), "")
-
-
-def _fitting(
-    console: Console, table_of: Callable[[Sequence[BenchRun]], Table], runs: Sequence[BenchRun]
-) -> Iterator[Table]:
-    """Split runs into tables that fit the console's width."""
-    anything = console.options.update(width=MAX_WIDTH)
-
-    def fits(some: Sequence[BenchRun]) -> bool:
-        table = table_of(some).as_rich()
-        return console.measure(table, options=anything).maximum <= console.width
-
-    left = list(runs)
-    while left:
-        count = next((count for count in range(len(left), 1, -1) if fits(left[:count])), 1)
-        yield table_of(left[:count])
-        left = left[count:]
-        if left and fits([runs[0], left[0]]):
-            left.insert(0, runs[0])
+            tables.append(_by_category(drafting))
+        for table in tables:
+            for part in table.fitting(console):
+                console.print(part, "")
 
 
 def _heads(runs: Iterable[BenchRun]) -> list[str]:

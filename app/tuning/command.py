@@ -10,14 +10,11 @@ from ..options import SETTINGS, option, run
 _TUNE = (
     SETTINGS["drafter.name"],
     *MODELS,
-    option(
-        "--policy", POLICY_NAMES, "The choices.  [default: probabilistic,block]", name="policies"
-    ),
+    option("--policy", POLICY_NAMES, "The choices.  [default: probabilistic,block]"),
     option(
         "--synthetic-acceptance-rate",
         NUMBERS,
-        "Add a policy that accepts drafts of the largest K at this rate whatever the models say.",
-        name="synthetic_rates",
+        "Add a policy that accepts drafts of the largest K at this rate.",
     ),
     option(
         "--num-spec-tokens",

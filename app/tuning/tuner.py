@@ -142,12 +142,12 @@ def make_tuner(options: Options) -> Tuner:
     """Make the tuner that the options describe."""
     plan = _plan(options)
     check_cpu_time(options)
-    usual = () if options["synthetic_rates"] else USUAL_POLICIES
+    usual = () if options["synthetic_acceptance_rate"] else USUAL_POLICIES
     changes = {
-        "policies": options["policies"] or usual,
+        "policy": options["policy"] or usual,
         "temperatures": (options["temperature"],),
         "backends": (options["backend"],),
-        "at_once": plan.concurrencies[-1:],
+        "max_concurrency": plan.concurrencies[-1:],
         "warm_up": 0,
     }
     bench = make_bench({**options, **changes})
