@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, product
@@ -48,13 +48,11 @@ def measure(options: Options) -> Run:
     """Measure, and print each workload's times to stderr as they come."""
     start, device = time.monotonic(), known_device(options["device"])
     check_choice("--device", device.type, ("cpu", "cuda"))
-    sizes, kinds = options["sizes"], options["kinds"]
-    rows: Sequence[Workload] = HEADLINE
+    rows: Iterable[Workload] = HEADLINE
     if not options["headline"]:
-        rows = () if options["worst"] else [*_own_rows(options)]
-    worst = WORST if options["worst"] else ()
-    workloads = [*_chosen(rows, sizes, kinds or ("lm",), options["only"])]
-    broad = [*_chosen(worst, sizes, kinds or INPUTS, options["only"])]
+        rows = () if options["worst"] else _own_rows(options)
+    workloads = [*_chosen(rows, ("lm",), options)]
+    broad = [*_chosen(WORST, INPUTS, options)] if options["worst"] else []
     num_wanted = len(workloads) + len(broad)
     if not num_wanted:
         raise InvalidInputError(f"--only: expected a part of a row's name, got {options['only']}")
@@ -93,13 +91,11 @@ def _own_rows(options: Options) -> Iterator[Workload]:
         yield Workload(vocab_size=vocab_size, num_spec_tokens=length, policy=policy, **same)
 
 
-def _chosen(
-    rows: Sequence[Workload], num_reqs: Sequence[int], inputs: Sequence[str], only: Sequence[str]
-) -> Iterator[Workload]:
+def _chosen(rows: Iterable[Workload], usual: Sequence[str], options: Options) -> Iterator[Workload]:
     """The rows with requested names, for one size and one kind of inputs after the other."""
-    for size, kind, row in product(num_reqs, inputs, rows):
-        if not only or any(text in row.label for text in only):
-            yield evolve(row, num_reqs=size, inputs=kind)
+    for size, inputs, row in product(options["sizes"], options["kinds"] or usual, rows):
+        if not options["only"] or any(text in row.label for text in options["only"]):
+            yield evolve(row, num_reqs=size, inputs=inputs)
 
 
 def _in_short(line: Line) -> str:

@@ -34,8 +34,7 @@ FLOOR_COUNT = 30
 class Stopwatch:
     """Times calls on one device in microseconds, each with a cold cache. The calls take turns.
 
-    Attributes:
-        device: the device; a CPU has no graphs, and its caches are not flushed.
+    A CPU has no graphs, and its caches are not flushed.
     """
 
     device: torch.device
@@ -49,16 +48,15 @@ class Stopwatch:
 
     def replays(self, calls: Sequence[Call], count: int) -> list[float]:
         """Times between two events around each replay of a call's CUDA graph."""
-        record = CudaRecorder()
-        graphs = [record(call) for call in calls]
-        pairs = [(_event(), _event()) for _ in range(count)]
+        event = partial(torch.cuda.Event, enable_timing=True)
+        graphs, pairs = [*map(CudaRecorder(), calls)], [(event(), event()) for _ in range(count)]
         for replay, (start, end) in zip(cycle(graphs), pairs, strict=False):
             self._flushed.zero_()
             start.record()
             replay()
             end.record()
         self.wait()
-        return [1000 * start.elapsed_time(end) for start, end in pairs]
+        return [round(1000 * start.elapsed_time(end), 2) for start, end in pairs]
 
     def eager(self, calls: Sequence[Call], count: int) -> list[float]:
         """Times from each call to its synchronised result, by the host's clock."""
@@ -71,7 +69,7 @@ class Stopwatch:
             start = perf_counter()
             call()
             self.wait()
-            times.append(1e6 * (perf_counter() - start))
+            times.append(round(1e6 * (perf_counter() - start), 2))
         return times
 
     def wait(self) -> None:
@@ -95,10 +93,6 @@ class Stopwatch:
             times = (self.replays([read_once(words, shape)], FLOOR_COUNT) for shape in SHAPES)
             self._floors[num_bytes] = min(map(median, times))
         return self._floors[num_bytes]
-
-
-def _event() -> torch.cuda.Event:
-    return torch.cuda.Event(enable_timing=True)
 
 
 NEVER_CAPTURED = ("reference",)
@@ -150,9 +144,7 @@ class KernelBench:
         noise = torch.Generator(self.stopwatch.device).manual_seed(SEED + 1)
         reference = self._sampler("reference")
         steps = [make_step(workload, one, noise, reference) for one in logits]
-        expected = torch.empty(0)
-        if self.num_checked:
-            expected = reference.verify(*steps[0].first(self.num_checked)).token_ids
+        expected = reference.verify(*steps[0].first(self.num_checked)).token_ids
         cells = tuple(self._cell(name, steps, expected) for name in self.backends)
         return Line(workload=workload, floor=self.stopwatch.floor(workload.num_bytes), cells=cells)
 
@@ -176,11 +168,11 @@ class KernelBench:
         is_eager = self.eager or not is_captured
         return Cell(
             backend=name,
-            replays=_rounded(stopwatch.replays(calls, self.count) if is_captured else ()),
-            eager=_rounded(stopwatch.eager(calls, self.count) if is_eager else ()),
+            replays=tuple(stopwatch.replays(calls, self.count) if is_captured else ()),
+            eager=tuple(stopwatch.eager(calls, self.count) if is_eager else ()),
             mean_accepted=accepted / len(outputs),
             num_checked=len(expected),
-            num_different=int((first != expected).any(-1).sum()) if len(expected) else 0,
+            num_different=int((first != expected).any(-1).sum()),
             first_call_seconds=round(first_call_seconds, 3),
         )
 
@@ -191,7 +183,3 @@ def _calls(sampler: Sampler, steps: Sequence[Step], outputs: Sequence[VerifyOutp
     workspace = torch.zeros(size, dtype=torch.uint8, device=outputs[0].token_ids.device)
     verify = partial(sampler.verify, workspace=workspace)
     return [partial(verify, *step, out=out) for step, out in zip(steps, outputs, strict=True)]
-
-
-def _rounded(times: Iterable[float]) -> tuple[float, ...]:
-    return tuple(round(value, 2) for value in times)

@@ -15,22 +15,16 @@ INPUTS = ("lm", "zipf", "flat", "sharp", "ties", "mixed", "bad")
 """See `acceptor.app.bench.kernels.inputs`."""
 
 SYNTHETIC_ACCEPTANCE_RATE = 0.7
-COUNT_BYTES = 5
-"""The bytes of a token id in `TokenCounts`: a bool and an int32."""
-MASK_BYTES = 4
-"""The bytes of a word of a mask."""
+COUNT_BYTES, MASK_BYTES = 5, 4
+"""The bytes of a token id in `TokenCounts` (a bool and an int32), and of a word of a mask."""
 
 
 @frozen(kw_only=True)
 class Workload:
-    """One batch to be timed.
+    """One batch to be timed; its requests are alike, and both models' logits are.
 
     Attributes:
-        num_spec_tokens: K draft tokens of every request.
-        dtype: that of both models' logits, one of `DTYPES`.
-        inputs: the kind of logits, one of `INPUTS`.
         num_biases: how many token ids of every request have a bias.
-        logprobs: how many logprobs each token gets; None for none.
         allowed: the share of token ids that every row's mask allows; at 1 there are no masks.
         is_applied: there are no masks, but the logits of all other ids are -inf beforehand.
     """
@@ -65,7 +59,7 @@ class Workload:
     @property
     def label(self) -> str:
         """The policy and the parameters, in the tables' form."""
-        recipe, is_cut = self.recipe, self.allowed < 1 and self.is_applied
+        recipe = self.recipe
         words = {
             self.policy: not recipe.is_greedy or self.policy != "probabilistic",
             "greedy": recipe.is_greedy,
@@ -77,7 +71,7 @@ class Workload:
             f"{self.num_biases} logit biases": self.num_biases > 0,
             f"{self.logprobs} logprobs": self.logprobs is not None,
             f"{self.allowed:.0%} allowed": self.is_masked,
-            f"{1 - self.allowed:.0%} at -inf": is_cut,
+            f"{1 - self.allowed:.0%} at -inf": self.allowed < 1 and self.is_applied,
         }
         return ", ".join(word for word, is_shown in words.items() if is_shown)
 
@@ -89,7 +83,7 @@ class Workload:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """A key; workloads with equal ones are measured with the same logits."""
+        """Workloads of equal shape are measured with the same logits."""
         return self.num_reqs, self.num_spec_tokens, self.vocab_size, self.dtype, self.inputs
 
     @property
@@ -164,10 +158,7 @@ class Cell:
         replays: times of CUDA graphs.
         eager: times from the call to its synchronised result.
         problem: why there are no times.
-        mean_accepted: accepted draft tokens per request.
-        num_checked: requests whose tokens were compared with the reference's.
-        num_different: how many of these differ; near-ties are not excused here.
-        first_call_seconds: the time of the first call, compilation included.
+        num_different: how many of the checked requests differ from the reference, near-ties too.
     """
 
     backend: str
@@ -188,11 +179,7 @@ class Cell:
 
 @frozen(kw_only=True)
 class Line:
-    """One workload and every backend on it.
-
-    Attributes:
-        floor: microseconds to read its bytes once; None if that was not measured.
-    """
+    """One workload, the measured microseconds to read its bytes once, and every backend on it."""
 
     workload: Workload
     floor: float | None
@@ -206,8 +193,6 @@ class Run:
     Attributes:
         bandwidth: bytes per second of a plain read; None if it could not be measured.
         num_sets: sets of fresh inputs that took turns, except in the worst table.
-        lines: the headline's, in the requested order.
-        worst: those of the worst table, which names the slowest inputs for each row and size.
         num_left_out: how many lines there was no time for.
     """
 
