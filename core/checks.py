@@ -62,11 +62,7 @@ def check_integer(name: str, value: object, low: int, high: float = math.inf) ->
 
 
 def check_integers(name: str, values: Sequence[object], low: int, high: float = math.inf) -> None:
-    """`check_integer` for many values, such as all tokens of a prompt.
-
-    Raises:
-        InvalidInputError: about the first value that does not fit.
-    """
+    """`check_integer` for many values, such as all tokens of a prompt: tells of the first wrong."""
     for value in values:
         # The fast path: nearly all values fit.
         if type(value) is not int or not low <= value <= high:
@@ -81,12 +77,7 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
 
 
 def known_device(name: torch.device | str) -> torch.device:
-    """The device of this name, if PyTorch knows the name and has the device.
-
-    Raises:
-        InvalidInputError: PyTorch knows no such name.
-        UnavailableError: there is no such CUDA device.
-    """
+    """The device of this name; `InvalidInputError` if it is none, `UnavailableError` if absent."""
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):

@@ -28,16 +28,11 @@ class TokenCounts:
     output_counts: Tensor
 
     def __attrs_post_init__(self) -> None:
-        check_tensor("prompt_mask", self.prompt_mask, (None, None), (torch.bool,))
-        check_tensor(
-            "output_counts",
-            self.output_counts,
-            self.prompt_mask.shape,
-            (torch.int32,),
-            self.prompt_mask.device,
-        )
-        check_contiguous("prompt_mask", self.prompt_mask)
-        check_contiguous("output_counts", self.output_counts)
+        mask, counts = self.prompt_mask, self.output_counts
+        check_tensor("prompt_mask", mask, (None, None), (torch.bool,))
+        check_tensor("output_counts", counts, mask.shape, (torch.int32,), mask.device)
+        check_contiguous("prompt_mask", mask)
+        check_contiguous("output_counts", counts)
 
     @classmethod
     def empty(

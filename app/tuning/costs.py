@@ -102,9 +102,8 @@ class StepCosts:
 
     def _at(self, num_reqs: int, num_spec_tokens: int) -> Floats:
         """Each of `PARTS` for one of the measured sizes."""
-        known: dict[int, Floats] = {
-            k: np.array(astuple(v)) for (size, k), v in self.medians.items() if size == num_reqs
-        }
+        here = [(k, times) for (size, k), times in self.medians.items() if size == num_reqs]
+        known = {length: np.array(astuple(times)) for length, times in here}
         drafting = {length: cost for length, cost in known.items() if length}
         # Nothing is drafted at K = 0, so it is not on the line of the others.
         if len(drafting) < 2 or (num_spec_tokens == 0 and 0 in known):

@@ -28,11 +28,8 @@ from .costs import Key, StepCosts, StepTimes
 from .goodput import Goodput
 from .profile import AcceptanceProfile
 
-Clock = Callable[[], float]
-
 PART_OF = {"draft": "draft", "score": "target", "verify": "verification", "follow": "draft"}
 """Method of `DecodeStep` -> the part that its seconds count for."""
-
 
 WARM_UP_STEPS = 4
 """Steps to skip at each concurrency, because the first ones fill caches."""
@@ -60,7 +57,7 @@ class Plan:
     cpu_time: bool = False
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> Callable[[], float]:
         """The clock in seconds."""
         return process_time if self.cpu_time else perf_counter
 

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from ...core import ConfigError
-from ...core.checks import check_integer
+from ...core.checks import check_integers
 from ..bench.command import given
 from ..bench.files import check_outputs, describe, write_outputs
 from ..bench.main import check_cpu_time, make_bench, progress_bars
@@ -161,8 +161,7 @@ def make_tuner(options: Options) -> Tuner:
 def _plan(options: Options) -> Plan:
     lengths, concurrencies = options["num_spec_tokens"], options["concurrency"]
     predicted: Sequence[int] = options["predict_concurrency"] or ()
-    for concurrency in (*concurrencies, *predicted):
-        check_integer("concurrency", concurrency, 1, MAX_SLOTS)
+    check_integers("concurrency", (*concurrencies, *predicted), 1, MAX_SLOTS)
     if max(lengths) == 0:
         raise ConfigError("num_spec_tokens: expected one above 0 to choose from, got 0 only")
     if len(concurrencies) == 1 and not {*predicted} <= {*concurrencies}:
