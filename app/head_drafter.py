@@ -7,15 +7,14 @@ the target has not computed yet; the next step overwrites those rows.
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from attrs import field, frozen
 from torch import Tensor
 
+from ..adapters.draft_heads.head import Head
 from ..core import AcceptanceStatistics
 from ..core.policies.parameters import derived
-from ..core.ports import DraftHead
 from .drafter import Chunk, Drawn
 from .drawing import Drawing, DrawingDrafter, ModelMemory
 from .frontier import Frontier
@@ -57,7 +56,7 @@ class HeadDrafter(DrawingDrafter[HeadMemory]):
         first_drafts: counts the first `NUM_DRAFTS`; None if almost nothing accepted is expected.
     """
 
-    head: DraftHead[Any]
+    head: Head
     target_vocab_size: int
     first_drafts: AcceptanceStatistics | None = field(factory=AcceptanceStatistics)
     max_model_len: int = derived(lambda self: self.head.max_model_len)

@@ -1,4 +1,4 @@
-"""A draft head, except for its layer."""
+"""Layers that draft from a target's hidden states, except for the layers themselves."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,17 +14,22 @@ from ..kv_cache import KVCache, Places, SlotMemory
 
 @frozen(eq=False, kw_only=True)
 class Head(SlotMemory):
-    """A `acceptor.core.ports.DraftHead`.
+    """A draft head; its cache is that of a `acceptor.core.ports.SlotModel`.
+
+    Each row takes the features of one token together with the token that follows it. It returns
+    features that predict those of the following token; their logits score the token after that.
 
     Attributes:
-        read: turns the target's hidden states into features.
+        taps: the numbers of target layers after which it reads hidden states; 0 is the embeddings.
+        read: turns hidden states […, target's hidden_size] of each tap into features.
         layer: turns features and embeddings, [num_reqs, num_rows, feature_size] each, into the next
             features, after writing rows.
-        layer_shapes: see `SlotMemory`.
         embedding: [target's vocab_size, feature_size].
         norm: applied to features before lm_head, or None.
-
-    The other fields are those of `DraftHead`.
+        draft_to_target: [vocab_size] int64, the target's id of each of its ids; None where they are
+            the same.
+        what_to_check: the settings to check when almost nothing is accepted, with the values in
+            use.
     """
 
     taps: tuple[int, ...]
@@ -53,7 +58,14 @@ class Head(SlotMemory):
         *,
         max_position: int | None = None,
     ) -> Tensor:
-        """See `acceptor.core.ports.DraftHead.forward`; errors are those of `Places.of`."""
+        """The next features after writing rows at (slot, position), [num_reqs, num_rows, …].
+
+        Args:
+            features: [num_reqs, num_rows, feature_size], from `read` or from this.
+            token_ids: [num_reqs, num_rows] int64, of the target: what follows.
+            positions: [num_reqs, num_rows] int64, of the tokens whose features these are.
+            cache, slot_ids, max_position: as in `acceptor.core.LanguageModel.forward`.
+        """
         limits = len(self.embedding), self.max_model_len
         places = Places.of(token_ids, positions, slot_ids, cache, limits, max_position)
         return self.layer(features, F.embedding(token_ids, self.embedding), places, cache)

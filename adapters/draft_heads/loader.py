@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ...core.errors import UnavailableError
-from ...core.ports import DraftHead
 from ..attention import StepPlanner
 from ..checkpoint import FLOAT_DTYPES, INDEX_FILE, PICKLE, SINGLE_FILE, Checkpoint, Entry, Shape
 from ..error_text import one_line, unfit
@@ -101,25 +100,25 @@ def find_head(directory: Path) -> str | None:
 
 def load_head(
     directory: Path, kind: str, target: Target, switches: MtpSwitches = AS_IN_TRANSFORMERS
-) -> DraftHead[Any]:
+) -> Head:
     """Load one of `HEADS` for the target that it was trained for, in its dtype, on its device.
 
     Only a target of the adapter transformers can have mtp; `switches` concern mtp alone.
     """
     if kind == "mtp":
-        head: DraftHead[Any] = _mtp(target).load_mtp(directory, target, switches)
+        head: Head = _mtp(target).load_mtp(directory, target, switches)
         return head
     load = _eagle if kind == "eagle" else _eagle3
     return load(read_json(directory / "config.json"), open_head(directory), target)
 
 
-def random_head(config_file: Path, kind: str, target: Target) -> DraftHead[Any]:
+def random_head(config_file: Path, kind: str, target: Target) -> Head:
     """One of `HEADS` with random weights, shaped by its config.json or, for mtp, its target's.
 
     The config file may have any name.
     """
     if kind == "mtp":
-        head: DraftHead[Any] = _mtp(target).random_mtp(config_file, target)
+        head: Head = _mtp(target).random_mtp(config_file, target)
         return head
     config = read_json(config_file)
     num_ids = config.integer("draft_vocab_size", 1, default=target.vocab_size)
