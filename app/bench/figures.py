@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 import numpy as np
-from attrs import frozen
+from attrs import field, fields_dict, frozen
 
 from ...core import AcceptanceStatistics
 from ..request import RequestRecord
@@ -46,18 +46,13 @@ def peak_concurrency(records: Sequence[RequestRecord]) -> int:
 
 @frozen(kw_only=True)
 class Acceptance:
-    """The outcome of the drafts.
+    """The outcome of the drafts: `AcceptanceStatistics`, and emitted tokens by kind.
 
     Attributes:
-        num_drafts: steps that verified a draft of at least one token.
-        num_draft_tokens: tokens in them.
-        num_accepted_tokens: of those, the emitted ones.
+        num_accepted_tokens: only emitted ones.
         num_recovered_tokens: tokens emitted in place of a draft's first rejected one.
         num_bonus_tokens: tokens emitted after a draft that was accepted completely.
         num_plain_tokens: tokens emitted without a draft.
-        acceptance_rate: accepted over drafted tokens.
-        acceptance_length: 1 + accepted tokens per draft.
-        acceptance_rate_per_pos: the share of drafts accepted through each place.
     """
 
     num_drafts: int
@@ -68,7 +63,7 @@ class Acceptance:
     num_plain_tokens: int
     acceptance_rate: float
     acceptance_length: float
-    acceptance_rate_per_pos: tuple[float, ...]
+    acceptance_rate_per_pos: tuple[float, ...] = field(converter=tuple)
 
     @property
     def num_final_tokens(self) -> int:
@@ -86,40 +81,31 @@ class Acceptance:
                 statistics.observe(num_drafted, num_accepted)
                 kind = "bonus" if num_accepted == num_drafted else "recovered"
                 finals[kind if num_drafted else "plain"] += num_tokens - num_accepted
+        counted = [name for name in fields_dict(cls) if hasattr(statistics, name)]
         return cls(
-            num_drafts=statistics.num_drafts,
-            num_draft_tokens=statistics.num_draft_tokens,
-            num_accepted_tokens=statistics.num_accepted_tokens,
             num_recovered_tokens=finals["recovered"],
             num_bonus_tokens=finals["bonus"],
             num_plain_tokens=finals["plain"],
-            acceptance_rate=statistics.acceptance_rate,
-            acceptance_length=statistics.acceptance_length,
-            acceptance_rate_per_pos=tuple(statistics.acceptance_rate_per_pos),
+            **{name: getattr(statistics, name) for name in counted},
         )
 
 
 @frozen(kw_only=True)
 class Figures:
-    """All figures of a run.
+    """All figures of a run. Throughputs are per second, and latencies in milliseconds.
 
     Attributes:
-        num_successful: requests that ended without an error.
         num_failed: requests that ended with an error, or were cancelled.
         duration: seconds from the first arrival to the last end.
         cpu_seconds: processor time of all threads of this process; 0 if not measured.
-        num_input_tokens: tokens of all prompts.
         num_output_tokens: tokens emitted, including those of failed requests.
         request_throughput: successful requests per second.
-        output_throughput: output tokens per second.
         total_throughput: input and output tokens per second.
         peak_output_throughput: output tokens per second in the best second.
-        peak_concurrency: the most requests that ran at once.
-        ttft: time to first token, milliseconds: from the arrival, waiting and the prompt included.
-        tpot: time per output token, milliseconds, without the first step.
-        itl: inter-token latency, milliseconds: between steps that emitted tokens.
-        e2el: end-to-end latency, milliseconds.
-        acceptance: the outcome of the drafts of all prompts.
+        ttft: time to first token, from the arrival: waiting and the prompt included.
+        tpot: time per output token, without the first step.
+        itl: inter-token latency: between steps that emitted tokens.
+        e2el: end-to-end latency.
     """
 
     num_successful: int
@@ -171,7 +157,5 @@ def figures_of(
         peak_concurrency=peak_concurrency(records),
         **{name: Distribution.of(values) for name, values in latencies_of(records).items()},
         acceptance=Acceptance.of(records),
-        acceptance_by_category={
-            category: Acceptance.of(members) for category, members in by_category.items()
-        },
+        acceptance_by_category={kind: Acceptance.of(some) for kind, some in by_category.items()},
     )

@@ -1,7 +1,4 @@
-"""Writes and reads what commands leave: records as JSON beside their machine, texts, and pictures.
-
-Matplotlib, which draws, is optional.
-"""
+"""Writes and reads what commands leave: records as JSON, the machine, texts, and pictures."""
 
 import json
 import platform
@@ -144,12 +141,9 @@ Line = tuple[Sequence[tuple[float, float]], Mapping[str, Any]]
 
 @frozen
 class Picture:
-    """Panels that share their vertical axis.
+    """Panels (title -> name -> line) that share their vertical axis and the look of a name.
 
-    Attributes:
-        y_label: that of every panel; the axis begins at 0 unless it is logarithmic.
-        panels: title -> name -> line; panels may share names.
-        logarithmic: whether both axes are.
+    Both axes are logarithmic, or the vertical one begins at 0.
     """
 
     x_label: str

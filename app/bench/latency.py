@@ -44,11 +44,7 @@ class Distribution:
 
 
 def latencies_of(records: Iterable[RequestRecord]) -> dict[str, list[float]]:
-    """Milliseconds of requests that ended without an error, by the names in `Figures`.
-
-    A step of speculative decoding emits several tokens at once, so inter-token latency is measured
-    between steps.
-    """
+    """Milliseconds of requests that ended without an error, by the names in `Figures`."""
     ended = [one for one in records if one.status in SUCCESS and one.token_times]
     seconds = {
         "ttft": [one.token_times[0][0] - one.arrival_time for one in ended],

@@ -1,8 +1,6 @@
-"""Loads the models of a benchmark once, for all of its runs.
+"""Loads a benchmark's models, or makes them with random weights, once for all of its runs."""
 
-They are those of `acceptor.app.wiring`, or have random weights and a real model's shape.
-"""
-
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,9 @@ from .sweep import Setting
 
 ADDED_BEHIND_EXIT = 0.1
 """About the share of layers after an early exit in what all layers of a random target add."""
+
+
+OWN_DRAFTS: Mapping[str | None, str] = {"ngram": "n-gram", "mtp": "a layer of the target"}
 
 
 class NoText(Detokenizer):
@@ -79,26 +80,23 @@ def load_pair(models: ModelsConfig, drafter: DrafterConfig) -> Pair:
     Raises:
         AcceptorError: one of them is missing, damaged or does not fit the other.
     """
-    wired = wire(Config(models=models, drafter=drafter))
-    use_threads(models.num_threads, num_bytes(wired.decoder.target))
-    names = {"target": _name(models.target, "bundled target")}
-    if not isinstance(wired.decoder.drafter, NoDrafter):
-        names["draft"] = _draft_name(wired.decoder.drafter, drafter, models.draft)
-    return Pair(parts=wired.decoder, names=names)
+    config = Config(models=models, drafter=drafter)
+    bundled = "bundled EAGLE-3 head" if drafter.name == "eagle3" else "bundled draft"
+    target = "bundled target" if models.target is None else Path(models.target).name
+    draft = bundled if models.draft is None else Path(models.draft).name
+    return _pair(wire(config).decoder, config, target, draft)
 
 
-def _name(given: str | None, bundled: str) -> str:
-    return bundled if given is None else Path(given).name
-
-
-def _draft_name(made: Any, drafter: DrafterConfig, draft: str | None) -> str:
-    if drafter.name == "early-exit":
-        return f"early exit after layer {made.model.config.num_layers}"
-    if drafter.name == "ngram":
-        return "n-gram"
-    if drafter.name == "mtp":
-        return "a layer of the target"
-    return _name(draft, "bundled EAGLE-3 head" if drafter.name == "eagle3" else "bundled draft")
+def _pair(parts: Parts, config: Config, target: str, draft: str) -> Pair:
+    """The pair under these names, unless the drafter's kind says more."""
+    use_threads(config.models.num_threads, num_bytes(parts.target))
+    made: Any = parts.drafter
+    names = {"target": target}
+    if config.drafter.name == "early-exit":
+        draft = f"early exit after layer {made.model.config.num_layers}"
+    if not isinstance(made, NoDrafter):
+        names["draft"] = OWN_DRAFTS.get(config.drafter.name, draft)
+    return Pair(parts=parts, names=names)
 
 
 def random_pair(
@@ -115,7 +113,7 @@ def random_pair(
         target_file: the target's config.json.
         draft_file: that of the draft model or head.
         models: their device and precision.
-        drafter: where drafts come from.
+        drafter: what drafts.
         layer_decay: the target's, see `RandomTensors`; None for 1, or, with an early exit, for one
             that leaves `ADDED_BEHIND_EXIT` to the layers after it.
         num_layers: a number of layers of the target below its file's.
@@ -133,28 +131,23 @@ def random_pair(
     target = random_any_model(
         target_file, max_model_len=context, num_layers=num_layers, layer_decay=layer_decay, **how
     )
-    made = _random_drafter(drafter, target, target_file, draft_file, how)
-    names = {"target": f"{target_file.stem}, random weights"}
+    name = f"{target_file.stem}, random weights"
     if num_layers is not None:
         of_all = read_json(target_file).integer("num_hidden_layers", 1)
-        names["target"] += f", {num_layers} of {of_all} layers"
+        name += f", {num_layers} of {of_all} layers"
     if layer_decay != 1:
-        names["target"] += f" with decay {layer_decay:.3g}"
-    if draft_file is not None:
-        names["draft"] = f"{draft_file.stem}, random weights"
-    elif drafter.name is not None:
-        names["draft"] = _draft_name(made, drafter, None)
-    use_threads(models.num_threads, num_bytes(target))
+        name += f" with decay {layer_decay:.3g}"
     parts = Parts(
         target=target,
-        drafter=made,
+        drafter=_random_drafter(drafter, target, target_file, draft_file, how),
         sampler=load_sampler("reference"),
         policy=Probabilistic(),
         eos_token_ids=frozenset(),
         new_detokenizer=NoText,
         new_runner=runner_for(target),
     )
-    return Pair(parts=parts, names=names)
+    draft = f"{(draft_file or target_file).stem}, random weights"
+    return _pair(parts, Config(models=models, drafter=drafter), name, draft)
 
 
 def _random_drafter(

@@ -16,12 +16,11 @@ _SHAPES = Path(__file__).parent / "shapes"
 
 @frozen
 class PublicPair:
-    """A target and a head for it.
+    """A target and a head for it, whose shapes are in files of these names.
 
     Attributes:
         drafter: the kind of head.
-        target: names the file of the target's shape.
-        head: names the file of the head's shape; None for a layer of the target.
+        head: None for a layer of the target.
         rates: published shares of draft tokens accepted through each place, at K = 3.
     """
 

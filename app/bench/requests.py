@@ -1,8 +1,7 @@
 """Turns a load into a run's requests, which are the same for every setting except temperature.
 
-Prompts are from a JSONL file, random tokens of a length, or built-in. Only the first turn of a
-question is used, and no prompt is cut. A request waits for its turn outside the engine; its latency
-counts from when the engine gets it.
+Only the first turn of a question is used, and no prompt is cut. A request waits for its turn
+outside the engine; its latency counts from when the engine gets it.
 """
 
 import json
@@ -45,12 +44,10 @@ class Prompt:
 
 @frozen(eq=False, kw_only=True)
 class Reader:
-    """The limits that prompts must fit.
+    """The target's limits, which prompts must fit.
 
     Attributes:
         encode: turns a text into token ids; None for models without a tokenizer.
-        vocab_size: the target's.
-        max_model_len: how many positions a sequence may have.
     """
 
     encode: Callable[[str], Sequence[int]] | None
@@ -160,10 +157,7 @@ class TimedRequest:
 def make_arrivals(
     load: Load, prompts: Sequence[Prompt], params: SamplingParams
 ) -> list[TimedRequest]:
-    """A request for each prompt, warm-up first, with consecutive seeds.
-
-    Greedy ones are spread evenly.
-    """
+    """A request for each prompt, warm-up first, with consecutive seeds; greedy ones are spread."""
     # Not the seed of the prompts' lengths: both lengths would rise and fall together.
     lengths = spread_lengths(load.output_len, load.length_spread, len(prompts), load.seed + 1)
     times = poisson_times(load.num_requests, load.request_rate, load.seed)

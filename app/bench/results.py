@@ -29,14 +29,11 @@ class BenchRun:
 
 @frozen(kw_only=True)
 class BenchResults:
-    """All runs of one benchmark.
+    """All runs of one benchmark, in the order of the sweep.
 
     Attributes:
         date: the day, in UTC.
         machine: device, versions, and the target's dtype and forward.
-        models: names of target and draft.
-        load: the load of every run.
-        runs: all runs, in the order of the sweep.
         sampling: settings of the target's law other than temperature that are not the default.
     """
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from time import perf_counter, process_time
 
-from attrs import evolve, field, frozen
+from attrs import asdict, evolve, field, frozen
 
 from ...core import SamplingParams
 from ..engine.engine import Engine
@@ -25,17 +25,13 @@ LEAST_SECONDS = 2.0
 """A rehearsed load that ends sooner is served again: the host's time for prompts varies."""
 
 
-def _silent(*_: object) -> OnEnded:
-    return lambda _: None
-
-
 @frozen(eq=False, kw_only=True)
 class Bench:
     """A sweep, ready to be run.
 
     Attributes:
         sampling: recipe of target and draft, except for temperature.
-        prompts: all prompts, warm-up first.
+        prompts: warm-up first.
         goodputs: policy -> the model that chooses an adaptive K.
     """
 
@@ -46,7 +42,7 @@ class Bench:
     prompts: Sequence[Prompt]
     goodputs: Mapping[str, Goodput] = field(factory=dict)
 
-    def run(self, begin: Begin = _silent) -> BenchResults:
+    def run(self, begin: Begin = lambda *_: lambda _: None) -> BenchResults:
         """Run every setting; `begin` counts requests, see `Begin`.
 
         Raises:
@@ -55,10 +51,10 @@ class Bench:
         *_, results = self.results(begin)
         return results
 
-    def results(self, begin: Begin = _silent) -> Iterator[BenchResults]:
+    def results(self, begin: Begin = lambda *_: lambda _: None) -> Iterator[BenchResults]:
         """Like `run`, but yields all results so far after every setting."""
-        target, runs, usual = self.pair.target, tuple[BenchRun, ...](), SamplingParams()
-        sampling = {name: getattr(self.sampling, name) for name in SHAPING}
+        target, runs = self.pair.target, tuple[BenchRun, ...]()
+        usual, sampling = asdict(SamplingParams()), asdict(self.sampling)
         results = BenchResults(
             date=datetime.now(UTC).date().isoformat(),
             machine=describe(target.device)
@@ -66,7 +62,7 @@ class Bench:
             models=self.pair.names,
             load=self.load,
             runs=runs,
-            sampling={k: v for k, v in sampling.items() if v != getattr(usual, k)},
+            sampling={k: sampling[k] for k in SHAPING if sampling[k] != usual[k]},
         )
         for setting in self.sweep:
             runs += (self.serve(setting, begin, self.name(setting)),)
@@ -143,11 +139,10 @@ class Bench:
 
     def name(self, setting: Setting) -> str:
         """The name of a setting, with the values that the sweep varies."""
-        parts = [setting.label]
-        if len(self.sweep.temperatures) > 1:
-            parts.append(f"T={setting.temperature:g}")
-        if len(self.sweep.backends) > 1:
-            parts.append(setting.backend)
-        if setting.max_concurrency:
-            parts.append(f"{setting.max_concurrency} at a time")
-        return ", ".join(parts)
+        varied = {
+            setting.label: True,
+            f"T={setting.temperature:g}": len(self.sweep.temperatures) > 1,
+            setting.backend: len(self.sweep.backends) > 1,
+            f"{setting.max_concurrency} at a time": setting.max_concurrency is not None,
+        }
+        return ", ".join(name for name, is_shown in varied.items() if is_shown)

@@ -1,7 +1,4 @@
-"""The settings that a benchmark varies, and the load that is the same in all runs.
-
-Plain decoding has no policy, so K = 0 is one run and not one per policy.
-"""
+"""The settings that a benchmark varies, and the load that is the same in all runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -26,7 +23,6 @@ class Setting:
 
     Attributes:
         policy: its name, `plain` without drafts.
-        temperature: that of target and draft.
         adaptive: whether K is chosen anew in each step, up to this K.
         max_concurrency: how many requests run at once; None for as many as the load allows.
         drafter: its name, if several are compared.
@@ -60,12 +56,10 @@ class Setting:
 
 @frozen(kw_only=True)
 class Sweep:
-    """Every combination of these is one run.
+    """Every combination of these is one run; plain decoding has no policy, so K = 0 is one run.
 
     Attributes:
         policies: shown name -> settings.
-        num_spec_tokens: each K; 0 decodes plainly.
-        backends: names from `acceptor.backends.BACKENDS`.
         adaptive: run policies once more with K chosen anew in each step, up to the largest.
         max_concurrencies: how many requests run at once, at most as many as the load allows.
         drafts_by: the drafter's name, if several are compared.
@@ -116,9 +110,8 @@ class Load:
         max_concurrency: how many requests run at once, unless a setting has fewer.
         request_rate: mean arrivals per second, Poisson; None for all at once.
         warm_up: requests before the measured ones.
-        seed: the seed of the prompts' order and the arrivals; requests count up from it.
-        output_len: the most tokens emitted per request.
-        ignore_eos: go on after an end-of-sequence token.
+        seed: that of the prompts' order and the arrivals; requests count up from it.
+        output_len: the most tokens per request.
         prompts: a file's name, `built-in` or `synthetic`, for the record.
         input_len: length of synthetic prompts; None for others.
         length_spread: lengths vary by this share in both directions.

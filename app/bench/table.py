@@ -1,6 +1,6 @@
 """A table of text, for a terminal and for a document."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 from rich import table as rich_table
@@ -15,13 +15,7 @@ MAX_WIDTH = 10_000
 
 @frozen(kw_only=True)
 class Table:
-    """Rows under a head. The first columns are names, the others numbers.
-
-    Attributes:
-        head: each column's head; may have several lines on a terminal.
-        rows: rows as long as the head.
-        num_names: how many columns are names.
-    """
+    """Rows under a head, which may have several lines: first names, then numbers."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -57,7 +51,7 @@ class Table:
     def _numbers(self) -> Sequence[int]:
         return range(self.num_names, len(self.head))
 
-    def fitting(self, console: Console) -> Iterator[rich_table.Table]:
+    def fitting(self, console: Console) -> list[rich_table.Table]:
         """Tables as wide as the terminal at most; each begins with the first number, if it fits."""
         anything = console.options.update(width=MAX_WIDTH)
 
@@ -65,10 +59,10 @@ class Table:
             measured = console.measure(self.as_rich(numbers), options=anything)
             return measured.maximum <= console.width
 
-        first, *_ = left = [*self._numbers]
-        while left:
-            count = next((count for count in range(len(left), 1, -1) if fits(left[:count])), 1)
-            yield self.as_rich(left[:count])
-            left = left[count:]
-            if left and fits([first, left[0]]):
-                left.insert(0, first)
+        first, *others = self._numbers
+        parts = [[first]]
+        for number in others:
+            if not fits([*parts[-1], number]):
+                parts.append([first] if fits([first, number]) else [])
+            parts[-1].append(number)
+        return [*map(self.as_rich, parts)]

@@ -6,6 +6,7 @@ Names are the field's, so that tables of several tools can be compared.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 
 from attrs import frozen
 from rich.console import Console
@@ -26,11 +27,10 @@ class Row:
     """One figure.
 
     Attributes:
-        name: its name, with the unit.
-        value: computes it for a run; None if the run has none.
-        digits: digits after the decimal point; from 1,000 on at most one.
+        value: None if a run has none.
+        digits: after the decimal point; from 1,000 on at most one.
         differs: whether a difference to another run is meaningful.
-        in_points: whether it is a percentage, whose differences are in points.
+        in_points: whether differences are in points, as those of a percentage are.
         by_the_wall: whether other work on the machine changes it.
     """
 
@@ -88,14 +88,6 @@ _REQUESTS = (
 )
 
 
-def _latency(name: str, what: str) -> Row:
-    return _by_the_wall(
-        f"{what.replace('p99', 'P99')} {name.upper()} (ms)",
-        lambda figures: getattr(getattr(figures, name), what),
-        more_is_better=False,
-    )
-
-
 def _of_drafts(value: Callable[[Acceptance], float]) -> Value:
     return lambda f: value(f.acceptance) if f.acceptance.num_drafts else None
 
@@ -121,13 +113,17 @@ def _position(place: int) -> Row:
 
 
 def sections(num_spec_tokens: int, *, cpu_time: bool = False) -> dict[str, list[Row]]:
-    """All rows below their titles, for drafts of at most this many tokens.
-
-    With `cpu_time` rows that depend on wall-clock time are left out.
-    """
+    """All rows below their titles; with `cpu_time` only those that the wall clock leaves alone."""
     shown = {"requests and tokens": [*_REQUESTS]}
     for name, title in NAMES.items():
-        shown[title] = [_latency(name, what) for what in ("mean", "median", "p99")]
+        shown[title] = [
+            _by_the_wall(
+                f"{shown_as} {name.upper()} (ms)",
+                attrgetter(f"{name}.{what}"),
+                more_is_better=False,
+            )
+            for what, shown_as in (("mean", "mean"), ("median", "median"), ("p99", "P99"))
+        ]
     if num_spec_tokens:
         shown["speculative decoding"] = [*_ACCEPTANCE]
         shown[PER_POSITION] = [*map(_position, range(num_spec_tokens))]

@@ -1,7 +1,4 @@
-"""Makes batches to verify, with drafts that are really drawn from the draft's own law.
-
-Logits are of several kinds, from a language model's to a kernel's worst case.
-"""
+"""Makes batches to verify, with drafts that are really drawn from the draft's own law."""
 
 from functools import partial
 from typing import NamedTuple
@@ -43,19 +40,15 @@ class Logits:
         for place, kind in enumerate(kinds):
             rows = target[place :: len(kinds)]
             normal = partial(torch.randn, rows.shape, generator=noise, device=noise.device)
-            drawn = _bad(normal()) if kind == "bad" else target_rows(kind, normal(), noise)
+            drawn = target_rows("flat" if kind == "bad" else kind, normal(), noise)
+            for first, value in enumerate(BAD_VALUES if kind == "bad" else ()):
+                drawn[first :: len(BAD_VALUES)] = value
             rows.copy_(drawn)
             drawn += DRAFT_NOISE * normal()
             near[place :: len(kinds)] = drawn.round_() if kind == "ties" else drawn
         shape = (num_reqs, num_rows, vocab_size)
         # Nothing is drafted after the last row.
         return cls(target.view(shape), near.view(shape)[:, :-1].contiguous())
-
-
-def _bad(rows: Tensor) -> Tensor:
-    for first, value in enumerate(BAD_VALUES):
-        rows[first :: len(BAD_VALUES)] = value
-    return rows
 
 
 MAX_POSITION = 4096

@@ -1,8 +1,7 @@
 """Runs workloads on backends and times calls one by one, each with a cold cache.
 
-Calls are replays of CUDA graphs, and eager ones to their result. The floor for every backend is the
-time in which a plain kernel reads the same bytes once. A backend that lacks a policy or a recipe,
-or fails on it, loses only its own cell.
+Calls are replays of CUDA graphs, and eager ones to their result. A backend that lacks a policy or a
+recipe, or fails on it, loses only its own cell.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +18,7 @@ from torch import Tensor
 from ....adapters.error_text import one_line
 from ....backends import load_sampler
 from ....core import Sampler, UnavailableError, VerifyOutput
+from ....core.policies.parameters import derived
 from ...engine.capture import CudaRecorder
 from .inputs import Logits, Step, make_step
 from .workload import Cell, Line, Workload
@@ -38,13 +38,14 @@ class Stopwatch:
     """
 
     device: torch.device
-    _flushed: Tensor = field(init=False)
+    _flushed: Tensor = derived(
+        lambda self: torch.empty(
+            FLUSHED_BYTES if self.device.type == "cuda" else 1,
+            dtype=torch.uint8,
+            device=self.device,
+        )
+    )
     _floors: dict[int, float] = field(factory=dict, init=False)
-
-    @_flushed.default
-    def _make_flushed(self) -> Tensor:
-        size = FLUSHED_BYTES if self.device.type == "cuda" else 1
-        return torch.empty(size, dtype=torch.uint8, device=self.device)
 
     def replays(self, calls: Sequence[Call], count: int) -> list[float]:
         """Times between two events around each replay of a call's CUDA graph."""
@@ -78,10 +79,7 @@ class Stopwatch:
             torch.cuda.synchronize(self.device)
 
     def floor(self, num_bytes: int) -> float | None:
-        """The median time to read these bytes at the fastest shape; None without CUDA or Triton.
-
-        Each number of bytes is measured once.
-        """
+        """The median time to read these bytes at the fastest shape; None without CUDA or Triton."""
         if self.device.type != "cuda":
             return None
         try:
@@ -104,10 +102,9 @@ SEED = 0
 
 @frozen(eq=False)
 class KernelBench:
-    """Measures on one device.
+    """Measures on one device, by so many calls of each kind.
 
     Attributes:
-        count: timed calls of each kind.
         num_sets: sets of inputs that take turns, so that none stays in a cache.
         num_checked: requests that the reference verifies, too.
         eager: whether eager calls are timed even where replays are.

@@ -71,12 +71,15 @@ def tables(run: Run) -> Iterator[tuple[str, Table]]:
 
 def _mask_costs(run: Run) -> Iterator[tuple[str, Table]]:
     """The cost of masks, from pairs of rows with the same outcome, so that both read the same."""
-    lines = {line.workload: line for line in run.worst}
-    costs = [
-        evolve(line, floor=None, cells=tuple(map(_over, line.cells, other.cells)))
+    applied = {
+        evolve(line.workload, is_applied=False): line.cells
         for line in run.worst
-        if line.workload.is_masked
-        and (other := lines.get(evolve(line.workload, is_applied=True))) is not None
+        if line.workload.is_applied
+    }
+    costs = [
+        evolve(line, floor=None, cells=tuple(map(_over, line.cells, applied[line.workload])))
+        for line in run.worst
+        if line.workload in applied
     ]
     if costs:
         title = "Masked calls over calls with logits of -inf instead, at most, at"
