@@ -32,7 +32,5 @@ def _models() -> Path:
     for models in (Path(__file__).parent / "models", *map(Path, installed)):
         if (models / "target").is_dir():
             return models
-    install = "pip install 'acceptor[app]'"
-    raise UnavailableError(
-        f"bundled models: expected acceptor-models, got none; install with: {install}"
-    )
+    said = "expected acceptor-models, got none; install with: pip install 'acceptor[app]'"
+    raise UnavailableError(f"bundled models: {said}")

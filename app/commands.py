@@ -27,8 +27,6 @@ from .structure import structured
 from .threads import use_threads
 from .wiring import wire
 
-Table = Mapping[str, Any]
-
 
 def read_config(file: Path | None, flags: Mapping[str, object]) -> Config:
     """The settings of a file, overridden by typed ones (path -> value).
@@ -48,7 +46,7 @@ def read_config(file: Path | None, flags: Mapping[str, object]) -> Config:
     return structured(_with_flags(table, flags), Config, str(file), typed)
 
 
-def _with_flags(table: Table, flags: Mapping[str, object]) -> Table:
+def _with_flags(table: Mapping[str, Any], flags: Mapping[str, object]) -> Mapping[str, Any]:
     merged = dict(table)
     if any(path.startswith("policy.") for path in flags):
         # The settings of another policy do not apply.

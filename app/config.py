@@ -56,10 +56,7 @@ class DecodingConfig:
     Attributes:
         num_spec_tokens: tokens per draft, 0 for plain decoding; None for `DEFAULT_NUM_SPEC_TOKENS`
             if there is a drafter.
-        max_tokens: the most tokens that may be emitted.
-        stop: strings that end the text.
-        stop_token_ids: tokens that end the output.
-        ignore_eos: go on after an end-of-sequence token.
+        max_tokens, stop, stop_token_ids, ignore_eos: as in `GenerationRequest`.
         chat: put the prompt through the target's chat template.
         json_schema: a file with a JSON schema that the output follows.
         regex: a regular expression that the output matches as a whole.
@@ -101,8 +98,7 @@ class DrafterConfig(MtpSwitches):
         max_ngram: for ngram: how many of the last tokens are looked up first.
         min_ngram: for ngram: the fewest tokens that are looked up.
         num_layers: for early-exit: how many of the target's layers draft; None for a quarter.
-        normalise_features: for mtp: whether the features that the layer passes on are normalised.
-        zero_first_embedding: for mtp: whether the first row sees no embedding.
+        normalise_features, zero_first_embedding: for mtp, see `MtpSwitches`.
 
     Raises:
         InvalidInputError: a value is unknown or out of its range.
@@ -139,11 +135,6 @@ class Config:
     Attributes:
         backend: a name from `acceptor.backends.BACKENDS`.
         policy: which draft tokens survive; in a file the table names it and holds its settings.
-        models: the models.
-        drafter: where drafts come from.
-        engine: how many requests run at once, and how.
-        sampling: recipe, penalties, seed and logprobs.
-        decoding: how long to decode.
     """
 
     backend: str = "reference"

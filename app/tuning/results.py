@@ -55,10 +55,8 @@ class TuneResults:
         date: the day, in UTC.
         machine: device and versions.
         models: names of target and draft.
-        load: the load whose requests were served.
         cpu_time: whether all seconds are processor time.
         policies: name -> the model from its measured run.
-        predictions: those for every policy, K and concurrency.
         checks: checks of some predictions; empty unless requested.
     """
 
