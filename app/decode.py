@@ -89,32 +89,41 @@ class DecodeStep(Models):
 
         The ends do not depend on what else is in the step.
         """
-        end = min(start + CHUNK_LEN, len(prompt) - 1)
-        chunk = Chunk(slot_id=slot_id, prompt=prompt, start=start, end=end)
-        hidden = chunk.enter(self.target, self.target_cache, taps=self.drafter.taps)
-        self.drafter.enter(self.draft_memory, chunk, hidden)
+        end, device = min(start + CHUNK_LEN, len(prompt) - 1), self.target.device
+        token_ids = torch.tensor([prompt[start : end + 1]], dtype=torch.int64, device=device)
+        chunk = Chunk(
+            slot_ids=torch.tensor([slot_id], device=device),
+            token_ids=token_ids[:, :-1],
+            next_ids=token_ids[:, 1:],
+            positions=torch.arange(start, end, device=device)[None],
+            end=end,
+        )
+        scores = chunk.enter(self.target, self.target_cache, self.drafter.taps)
+        self.drafter.enter(self.draft_memory, chunk, scores.hidden)
         return end
 
     def draft(self, frontier: Frontier) -> Draft:
         """Draft as many tokens as are useful."""
         num_tokens, memory = frontier.num_spec_tokens, self.draft_memory
-        drawn = self.drafter.draft(memory, frontier, num_tokens) if num_tokens else Drawn((), ())
+        drawn = self.drafter.draft(memory, frontier, num_tokens) if num_tokens else Drawn()
         return self.join(frontier, drawn)
 
     def join(self, frontier: Frontier, drawn: Drawn) -> Draft:
         """The last known token of each request, and the draft after it."""
         # After a shortened draft any token at any later position will do: it is not read, and
         # overwritten before it could be.
-        num_tokens, lengths = len(drawn.token_ids), frontier.lengths
+        num_tokens, lengths = len(drawn.outputs), frontier.lengths
         ahead = torch.arange(-1, num_tokens, device=lengths.device)
         positions = (lengths[:, None] + ahead).clamp(max=self.max_len - 1)
-        token_ids = torch.stack((frontier.last_token_ids[:, 1], *drawn.token_ids), 1)
+        drafted = [output.token_ids for output in drawn.outputs]
+        token_ids = torch.stack((frontier.last_token_ids[:, 1], *drafted), 1)
         if num_tokens == 0:
             status = lengths.new_zeros((len(lengths), 0), dtype=torch.int32)
         else:
             behind = ahead[1:] >= frontier.draft_limits[:, None]
             token_ids[:, 1:].masked_fill_(behind, PADDING_TOKEN_ID)
-            status = torch.stack(tuple(drawn.status), 1).masked_fill_(behind, Status.OK)
+            status = torch.stack([output.status for output in drawn.outputs], 1)
+            status.masked_fill_(behind, Status.OK)
         return Draft(token_ids, positions, status, drawn.logits, drawn.draft_to_target)
 
     def score(self, frontier: Frontier, draft: Draft) -> Scores:

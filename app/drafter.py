@@ -4,63 +4,47 @@ Drafters address their memory by slot and position, so rejecting a draft needs n
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from ..core import PADDING_TOKEN_ID, LanguageModel
+from ..core import PADDING_TOKEN_ID, LanguageModel, SampleOutput, Scores
 from ..core.checks import check_integer
 from .frontier import Frontier
 from .verdicts import Verdict
 
 
-@frozen(kw_only=True)
+@frozen(eq=False, kw_only=True)
 class Chunk:
-    """A part of a prompt; the first decode step writes and scores its last token.
+    """A part of a prompt; the first decode step writes and scores the prompt's last token.
 
     Attributes:
-        start: the chunk's first place; all before it has been entered.
-        end: the first place after the chunk, at most that of the last token.
+        token_ids: [1, num_tokens] int64.
+        next_ids: the token after each of them.
+        positions: [1, num_tokens] int64; all before them have been entered.
+        end: the first position after them.
     """
 
-    slot_id: int
-    prompt: Sequence[int]
-    start: int
+    slot_ids: Tensor
+    token_ids: Tensor
+    next_ids: Tensor
+    positions: Tensor
     end: int
 
-    def tokens(self, device: torch.device, ahead: int = 0) -> Tensor:
-        """[1, end - start] int64, or the tokens `ahead` places later."""
-        token_ids = self.prompt[self.start + ahead : self.end + ahead]
-        return torch.tensor([token_ids], dtype=torch.int64, device=device)
-
-    def positions(self, device: torch.device) -> Tensor:
-        """[1, end - start] int64."""
-        return torch.arange(self.start, self.end, device=device)[None]
-
-    def enter(
-        self,
-        model: LanguageModel[Any],
-        cache: Any,
-        read: Callable[[Tensor], Tensor] = lambda token_ids: token_ids,
-        taps: Sequence[int] = (),
-    ) -> Sequence[Tensor]:
-        """Write it into a model's cache; `read` turns the target's ids into the model's.
-
-        Returns:
-            The hidden states at each tap, see `LanguageModel.forward`.
-        """
+    def enter(self, model: LanguageModel[Any], cache: Any, taps: Sequence[int] = ()) -> Scores:
+        """Write it into a model's cache; only the hidden states of the result count."""
         return model.forward(
-            read(self.tokens(model.device)),
-            self.positions(model.device),
+            self.token_ids,
+            self.positions,
             cache,
-            torch.tensor([self.slot_id], device=model.device),
+            self.slot_ids,
             last_only=True,
             max_position=self.end - 1,
             taps=taps,
-        ).hidden
+        )
 
 
 @frozen(eq=False)
@@ -68,17 +52,14 @@ class Drawn:
     """The proposals of a drafter.
 
     Attributes:
-        token_ids: for each place [num_reqs] int64, contiguous, ids of the target; -1 ends a draft
-            early.
-        status: for each place [num_reqs] int32, bits of `Status`: why there is no token.
+        outputs: for each place ids of the target, -1 to end a draft early, and why there is none.
         logits: [num_slots, at least as many places, draft_vocab_size], that each token was drawn
             from; None if the policy does not need them or drafts have no probabilities.
         draft_to_target: [draft_vocab_size] int64, the target id of each place in `logits`; None
             where they are the same.
     """
 
-    token_ids: Sequence[Tensor]
-    status: Sequence[Tensor]
+    outputs: Sequence[SampleOutput] = ()
     logits: Tensor | None = None
     draft_to_target: Tensor | None = None
 
@@ -86,7 +67,7 @@ class Drawn:
     def on_host(cls, token_ids: Tensor) -> "Drawn":
         """Drafts that cannot fail; token_ids: [num_tokens, num_reqs] int64, contiguous."""
         status = torch.zeros(token_ids.shape[1], dtype=torch.int32, device=token_ids.device)
-        return cls(token_ids.unbind(), [status] * len(token_ids))
+        return cls([SampleOutput(one, status, None) for one in token_ids])
 
 
 Memory = TypeVar("Memory")
@@ -145,8 +126,7 @@ class Drafter(Protocol[Memory]):
         """Take in a step's scores and decisions; called without drafts, too.
 
         Args:
-            memory: from `new_memory`.
-            frontier: the requests before the step.
+            memory, frontier: as they were for the drafts.
             positions: [num_reqs, num_scored] int64, those of the tokens that the target scored.
             emitted: [num_reqs, num_scored] int64, the token that follows each of them; -1 after the
                 last known one.
@@ -170,7 +150,7 @@ class NoDrafter(Drafter[None]):
 
     def draft(self, memory: None, frontier: Frontier, num_tokens: int) -> Drawn:
         """No drafts."""
-        return Drawn((), ())
+        return Drawn()
 
 
 @define(eq=False)
@@ -216,14 +196,15 @@ class NgramDrafter(Drafter[list[TextIndex]]):
     def __attrs_post_init__(self) -> None:
         check_integer("min_ngram", self.min_ngram, 1, self.max_ngram)
 
-    def new_memory(self, num_slots: int, max_len: int) -> list[TextIndex]:
+    def new_memory(self, num_slots: int, max_len: int = 0) -> list[TextIndex]:
         """An empty index for every slot."""
-        return [self._new_index() for _ in range(num_slots)]
+        sizes = range(self.max_ngram, self.min_ngram - 1, -1)
+        return [TextIndex(sizes) for _ in range(num_slots)]
 
     def clear(self, memory: list[TextIndex], slot_ids: Sequence[int]) -> None:
         """Forget the text of slots."""
         for slot_id in slot_ids:
-            memory[slot_id] = self._new_index()
+            (memory[slot_id],) = self.new_memory(1)
 
     def draft(self, memory: list[TextIndex], frontier: Frontier, num_tokens: int) -> Drawn:
         """Look up the end of every request."""
@@ -234,6 +215,3 @@ class NgramDrafter(Drafter[list[TextIndex]]):
         device = frontier.lengths.device
         columns = list(zip(*rows, strict=True))
         return Drawn.on_host(torch.tensor(columns, dtype=torch.int64, device=device))
-
-    def _new_index(self) -> TextIndex:
-        return TextIndex(range(self.max_ngram, self.min_ngram - 1, -1))

@@ -129,9 +129,4 @@ class Drawing:
 
     def finish(self) -> Drawn:
         """The whole draft."""
-        return Drawn(
-            token_ids=[output.token_ids for output in self.drawn],
-            status=[output.status for output in self.drawn],
-            logits=self.memory.logits,
-            draft_to_target=self.drafter.draft_to_target,
-        )
+        return Drawn(self.drawn, self.memory.logits, self.drafter.draft_to_target)

@@ -41,10 +41,6 @@ class HeadMemory(ModelMemory):
         """Store features [num_reqs, num_rows, feature_size] of tokens at positions."""
         self.features[slot_ids[:, None], positions % self.features.shape[1]] = features
 
-    def kept(self, slot_ids: Tensor, positions: Tensor) -> Tensor:
-        """Load features [num_reqs, feature_size] of one token each; 0 where there was none."""
-        return self.features[slot_ids, positions % self.features.shape[1]]
-
 
 @frozen(eq=False, kw_only=True)
 class HeadDrafter(DrawingDrafter[HeadMemory]):
@@ -75,17 +71,15 @@ class HeadDrafter(DrawingDrafter[HeadMemory]):
 
     def enter(self, memory: HeadMemory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:
         """Write the rows of a prompt; each also reads the token after its own."""
-        device = self.head.device
-        slot_ids, positions = torch.tensor([chunk.slot_id], device=device), chunk.positions(device)
         features = self.head.forward(
             self.head.read(hidden),
-            chunk.tokens(device, ahead=1),
-            positions,
+            chunk.next_ids,
+            chunk.positions,
             memory.cache,
-            slot_ids,
+            chunk.slot_ids,
             max_position=chunk.end - 1,
         )
-        memory.keep(slot_ids, positions[:, -1:], features[:, -1:])
+        memory.keep(chunk.slot_ids, chunk.positions[:, -1:], features[:, -1:])
 
     def clear(self, memory: HeadMemory, slot_ids: Sequence[int]) -> None:
         """Forget slots."""
@@ -98,7 +92,8 @@ class HeadDrafter(DrawingDrafter[HeadMemory]):
         A prompt of one token has no features yet: its first draft is drawn from features of 0.
         """
         drawing = Drawing(self, frontier, memory, num_tokens)
-        features = memory.kept(frontier.slot_ids, frontier.lengths - 2)
+        last = (frontier.lengths - 2) % memory.features.shape[1]
+        features = memory.features[frontier.slot_ids, last]
         drawing.draw(self.head.score(features))
         for place in range(1, num_tokens):
             features = self.head.forward(

@@ -104,9 +104,12 @@ class ModelDrafter(DrawingDrafter[ModelMemory]):
 
     def enter(self, memory: ModelMemory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:  # noqa: ARG002
         """Write the prompt into the cache, as far as the draft model can follow."""
-        chunk = evolve(chunk, end=min(chunk.end, memory.max_len - 1))
-        if chunk.start < chunk.end:
-            chunk.enter(self.model, memory.cache, self._read)
+        num_left = chunk.token_ids.shape[1] - max(0, chunk.end - memory.max_len + 1)
+        if num_left > 0:
+            token_ids, positions = chunk.token_ids[:, :num_left], chunk.positions[:, :num_left]
+            end = min(chunk.end, memory.max_len - 1)
+            chunk = evolve(chunk, token_ids=self._read(token_ids), positions=positions, end=end)
+            chunk.enter(self.model, memory.cache)
 
     def clear(self, memory: ModelMemory, slot_ids: Sequence[int]) -> None:
         """Forget slots of the cache."""
