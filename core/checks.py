@@ -44,16 +44,6 @@ def check_number(
         raise InvalidInputError(f"{name}: expected a number in {interval}, got {value!r}")
 
 
-def check_float32(
-    name: str, value: object, low: float, high: float, *, open_below: bool = False
-) -> None:
-    """Like `check_number`; a float32 must also not round it to 0, which means greedy or off."""
-    check_number(name, value, low, high, open_below=open_below)
-    assert isinstance(value, int | float)
-    if value != 0 and abs(value) < torch.finfo(torch.float32).tiny:
-        raise InvalidInputError(f"{name}: expected a number that float32 can hold, got {value!r}")
-
-
 def check_integer(name: str, value: object, low: int, high: float = math.inf) -> None:
     """Raise `InvalidInputError` unless value is an int in [low, high]."""
     if not isinstance(value, _INTEGER) or isinstance(value, bool):

@@ -12,13 +12,16 @@ from attrs import evolve, field, fields_dict, frozen
 
 from .checks import MAX_INT32, MAX_INT64, check_integer, check_number, plain_number
 from .errors import InvalidInputError
-from .policies.parameters import float32, integer, number
+from .policies.parameters import integer, number
 
 MAX_SEED = 2**64 - 1
 MAX_TEMPERATURE = 1e6
 MAX_PENALTY = 1e6
 MAX_BIAS = 1e9
 """More than any use needs, and far below float32's overflow, which only a logit can then cause."""
+
+LEAST_FLOAT32 = 2.0**-126
+"""Kernels round what is smaller to 0, which means greedy or off."""
 
 LogitBias = tuple[tuple[int, float], ...]
 
@@ -49,10 +52,18 @@ class Recipe:
         InvalidInputError: a value is out of its range.
     """
 
-    temperature: float = float32(1.0, 0, MAX_TEMPERATURE)
-    min_p: float = float32(0.0, 0, 1)
+    temperature: float = number(1.0, 0, MAX_TEMPERATURE)
+    min_p: float = number(0.0, 0, 1)
     top_k: int = integer(0, -1, MAX_INT32)
-    top_p: float = float32(1.0, 0, 1, open_below=True)
+    top_p: float = number(1.0, 0, 1, open_below=True)
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("temperature", "min_p", "top_p"):
+            value = getattr(self, name)
+            if 0 < value < LEAST_FLOAT32:
+                raise InvalidInputError(
+                    f"{name}: expected a number that float32 can hold, got {value!r}"
+                )
 
     @property
     def is_greedy(self) -> bool:
@@ -110,6 +121,7 @@ class SamplingParams(Recipe):
     draft: Recipe | None = None
 
     def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
         for token_id, bias in self.logit_bias:
             check_integer("logit_bias: token id", token_id, 0, MAX_INT64)
             if bias != -math.inf:

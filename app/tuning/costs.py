@@ -5,7 +5,6 @@ where each draft token costs a forward of the draft and a row of everything else
 between the measured batch sizes, with extrapolation beyond the outer two.
 """
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -116,13 +115,11 @@ def _on_line(size: int, sizes: Sequence[int], costs: Sequence[Floats]) -> Floats
     """The costs at a size, between its neighbours, or beyond the outer two."""
     if len(sizes) == 1:
         return costs[0]
-    high = min(max(bisect_left(sizes, size), 1), len(sizes) - 1)
-    slope = (costs[high] - costs[high - 1]) / (sizes[high] - sizes[high - 1])
-    if not sizes[0] <= size <= sizes[-1]:
-        # More requests do not cost less: a falling line is noise.
-        slope = np.maximum(slope, 0.0)
-    if size < sizes[0]:
-        # Nor does one request cost less than its share of several.
-        slope = np.minimum(slope, costs[0] / sizes[0])
-    near = high if size > sizes[high] else high - 1
-    return costs[near] + slope * (size - sizes[near])
+    known, beyond = np.array(costs), max(size, sizes[-1]) + 1
+    slopes = np.diff(known, axis=0) / np.diff(sizes)[:, None]
+    # More requests do not cost less: a falling line is noise. Nor does one request cost less than
+    # its share of several.
+    none = known[0] - sizes[0] * slopes[0].clip(0.0, known[0] / sizes[0])
+    more = known[-1] + (beyond - sizes[-1]) * slopes[-1].clip(0.0)
+    parts = np.vstack((none, known, more)).T
+    return np.array([np.interp(size, [0, *sizes, beyond], part) for part in parts])

@@ -9,17 +9,12 @@ from typing import Any
 
 from attrs import Attribute, Factory, field
 
-from ..checks import check_choice, check_float32, check_integer, check_number, plain_number
+from ..checks import check_choice, check_integer, check_number, plain_number
 
 
 def number(default: Any, low: float, high: float = math.inf, *, open_below: bool = False) -> Any:
     """A field for a number in [low, high]; its metadata say "low" and "high"."""
     return _parameter(default, check_number, low=low, high=high, open_below=open_below)
-
-
-def float32(default: float, low: float, high: float, *, open_below: bool = False) -> Any:
-    """A field for a number in [low, high] that must not become 0 as a float32."""
-    return _parameter(default, check_float32, low=low, high=high, open_below=open_below)
 
 
 def integer(default: Any, low: int, high: float = math.inf) -> Any:
