@@ -8,20 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import click
-from attrs import fields_dict
+from attrs import fields_dict, frozen
 
 from ..options import POLICIES, SETTINGS, Name, option, run
 from .public_pairs import PAIRS
 
 
+@frozen
 class Several(click.ParamType[tuple[Any, ...]]):
     """Values of one kind with commas between them."""
 
     name = "list"
-
-    def __init__(self, kind: click.ParamType[Any], shown: str = "N") -> None:
-        self._kind = kind
-        self._shown = shown
+    _kind: click.ParamType[Any]
+    _shown: str = "N"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """The name of one value."""

@@ -36,7 +36,6 @@ Options = Mapping[str, Any]
 def run(options: Options) -> None:
     """Run a benchmark, print its tables and write the requested files."""
     plots: Path | None = options["plots"]
-    check_cpu_time(options)
     check_outputs(options, "--plots", plots and plots / "picture.svg")
     earlier = None if options["compare"] is None else read_results(options["compare"])
     console, parts, cpu_time = new_console(), list[BenchResults](), bool(options["cpu_time"])
@@ -105,12 +104,6 @@ def make_bench(options: Options) -> Bench:
     )
 
 
-def check_cpu_time(options: Options) -> None:
-    """Allow processor time alone only if the processor does most of the work."""
-    if options["cpu_time"] and options["device"] != "cpu":
-        raise ConfigError(f"--cpu-time: expected the device cpu, got {options['device']}")
-
-
 def load_models(options: Options) -> Pair:
     """The models that options name."""
     models = ModelsConfig(**given(options, ModelsConfig))
@@ -130,6 +123,8 @@ def load_models(options: Options) -> Pair:
 def _check_models(options: Options) -> None:
     """Refuse options that the other options make meaningless."""
     is_random = options["random_weights"] is not None
+    if options["cpu_time"] and options["device"] != "cpu":
+        raise ConfigError(f"--cpu-time: expected the device cpu, got {options['device']}")
     if options.get("pair") and options["target"] is None and not is_random:
         raise ConfigError("--pair: expected --target or --random-weights beside it")
     of_shapes = ("draft_random_weights", "layer_decay", "target_layers")

@@ -1,6 +1,8 @@
 """A benchmark's pictures: acceptance per position, spread of latencies, throughput against K."""
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -47,38 +49,38 @@ def _look(run: BenchRun, runs: Sequence[BenchRun]) -> Mapping[str, Any]:
     return {"color": f"C{place}", "marker": _MARKERS[place % len(_MARKERS)], "markersize": 4}
 
 
-def _by_length(runs: Sequence[BenchRun]) -> list[BenchRun]:
-    return sorted(runs, key=lambda run: run.setting.num_spec_tokens)
+def _by_length(runs: Iterable[BenchRun]) -> list[BenchRun]:
+    """The runs of one panel after the other."""
+    return sorted(runs, key=lambda run: (run.setting.table, run.setting.num_spec_tokens))
 
 
 def _acceptance(runs: Sequence[BenchRun]) -> Picture:
     """One panel per temperature and backend, one line per policy: its longest drafts."""
-    panels = {}
-    for group in comparable([run for run in runs if run.figures.acceptance.num_drafts]):
-        shown = {(run.setting.line, run.setting.adaptive): run for run in _by_length(group)}
-        panels[table_name(group[0])] = {
-            run.setting.label: ([(place, 100 * rate) for place, rate in rates], _look(run, runs))
-            for run in shown.values()
-            for rates in [enumerate(run.figures.acceptance.acceptance_rate_per_pos)]
-        }
+    drafting, panels = (
+        [run for run in runs if run.figures.acceptance.num_drafts],
+        defaultdict[str, dict[str, Line]](dict),
+    )
+    longest_of = {
+        (run.setting.table, run.setting.line, run.setting.adaptive): run
+        for run in _by_length(drafting)
+    }
+    for run in longest_of.values():
+        rates = enumerate(run.figures.acceptance.acceptance_rate_per_pos)
+        points = [(place, 100 * rate) for place, rate in rates]
+        panels[table_name(run)][run.setting.label] = points, _look(run, runs)
     return Picture("position in the draft", "drafts accepted through it, %", panels)
 
 
 def latencies(runs: Sequence[BenchRun]) -> Picture:
     """The share of requests (for ITL of steps) that take no longer; one panel per kind of time."""
-    groups, panels = [*comparable(runs)], {}
-    for group in groups:
-        which = f", {table_name(group[0])}" if len(groups) > 1 else ""
-        for name in _LATENCIES:
-            spreads = [(run, getattr(run.figures, name).percentiles) for run in group]
-            panels[NAMES[name] + which] = {
-                run.setting.label: (
-                    [*zip(percentiles, PERCENTILES, strict=True)],
-                    {**_look(run, runs), **_dashes(run, runs)},
-                )
-                for run, percentiles in spreads
-                if percentiles
-            }
+    groups, panels = [*comparable(runs)], defaultdict[str, dict[str, Line]](dict)
+    for run, name in product(chain.from_iterable(groups), _LATENCIES):
+        which = f", {table_name(run)}" if len(groups) > 1 else ""
+        percentiles = getattr(run.figures, name).percentiles
+        if percentiles:
+            points = [*zip(percentiles, PERCENTILES, strict=True)]
+            look = {**_look(run, runs), **_dashes(run, runs)}
+            panels[NAMES[name] + which][run.setting.label] = points, look
     return Picture("milliseconds", "requests (ITL: steps) within it, %", panels)
 
 
@@ -93,16 +95,13 @@ def _dashes(run: BenchRun, runs: Sequence[BenchRun]) -> dict[str, Any]:
 
 def _throughput(runs: Sequence[BenchRun], *, cpu_time: bool) -> Picture:
     """Output tokens per second against K, one line per policy; plain decoding is horizontal."""
-    panels = {}
-    for group in comparable(runs):
-        lines: dict[str, Line] = {}
-        for run in _by_length(group):
-            setting, figures = run.setting, run.figures
-            speed = figures.tokens_per_cpu_second if cpu_time else figures.output_throughput
-            ends = (setting.num_spec_tokens,) if setting.num_spec_tokens else (0, longest(runs))
-            name = setting.label if setting.adaptive else setting.line
-            before, _ = lines.get(name, ((), {}))
-            lines[name] = [*before, *((end, speed or 0.0) for end in ends)], _look(run, runs)
-        panels[table_name(group[0])] = lines
+    panels = defaultdict[str, dict[str, Line]](dict)
+    for run in _by_length(runs):
+        setting, figures, lines = run.setting, run.figures, panels[table_name(run)]
+        speed = figures.tokens_per_cpu_second if cpu_time else figures.output_throughput
+        ends = (setting.num_spec_tokens,) if setting.num_spec_tokens else (0, longest(runs))
+        name = setting.label if setting.adaptive else setting.line
+        before, _ = lines.get(name, ((), {}))
+        lines[name] = [*before, *((end, speed or 0.0) for end in ends)], _look(run, runs)
     unit = f"output tokens per {'CPU ' if cpu_time else ''}second"
     return Picture("K, tokens per draft", unit, panels)

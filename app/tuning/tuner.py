@@ -11,7 +11,7 @@ from ...core import ConfigError
 from ...core.checks import check_integers
 from ..bench.command import given
 from ..bench.files import check_outputs, describe, write_outputs
-from ..bench.main import check_cpu_time, make_bench, progress_bars
+from ..bench.main import make_bench, progress_bars
 from ..bench.requests import Begin
 from ..bench.run import Bench
 from ..bench.sweep import PLAIN, Setting
@@ -141,7 +141,6 @@ def run(options: Options) -> None:
 def make_tuner(options: Options) -> Tuner:
     """Make the tuner that the options describe."""
     plan = _plan(options)
-    check_cpu_time(options)
     usual = () if options["synthetic_acceptance_rate"] else USUAL_POLICIES
     changes = {
         "policy": options["policy"] or usual,

@@ -25,8 +25,8 @@ from .workload import Cell, Line, Workload
 
 Call = Callable[[], Any]
 
-FLUSHED_BYTES = 256 * 2**20
-"""Several times the size of level-2 caches of today's devices."""
+FLUSHED = {"cuda": 2**26}
+"""Four-byte numbers: several times the size of level-2 caches of today's devices."""
 FLOOR_COUNT = 30
 
 
@@ -39,11 +39,7 @@ class Stopwatch:
 
     device: torch.device
     _flushed: Tensor = derived(
-        lambda self: torch.empty(
-            FLUSHED_BYTES if self.device.type == "cuda" else 1,
-            dtype=torch.uint8,
-            device=self.device,
-        )
+        lambda self: torch.empty(FLUSHED.get(self.device.type, 0), device=self.device)
     )
     _floors: dict[int, float] = field(factory=dict, init=False)
 
