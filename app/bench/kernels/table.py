@@ -2,23 +2,21 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import product
+from collections.abc import Callable, Iterator, Mapping
+from statistics import median
 
 from attrs import evolve
 
 from ..files import BASELINE, Picture
 from ..files import Line as Curve
 from ..table import Table
-from .workload import Cell, Line, Run, Workload
+from .workload import Line, Run, Workload
 
+FLOOR = "floor"
 NOT_AVAILABLE = "not available"
 
-Found = Sequence[tuple[Cell, Line]]
-"""One backend's cells for a row and a batch size: one, or one for each kind of inputs."""
-Renders = Mapping[str, Callable[[Found], str]]
-"""The value of a column, by the word after the backend in its head."""
+Times = dict[str, float | None]
+"""By column, or by kind of inputs."""
 
 
 def number(value: float | None) -> str:
@@ -57,38 +55,35 @@ def tables(run: Run) -> Iterator[tuple[str, Table]]:
     """The tables with titles; a title names the batch sizes whose times a cell lists."""
     if run.lines:
         title = "Graph replay with a cold cache, and eager call to its synchronised result, µs at"
-        renders: Renders = {
-            "": _slowest,
-            ", eager": lambda one: number(evolve(one[0][0], replays=()).time),
-        }
-        yield _side_by_side(title, run.lines, renders, by_inputs=True)
-    if run.worst:
-        kinds = ", ".join(dict.fromkeys(line.workload.inputs for line in run.worst))
-        title = f"The slowest of {kinds} inputs, graph replay, cold cache, µs at"
-        yield _side_by_side(title, run.worst, {"": _slowest})
-        yield from _mask_costs(run)
-
-
-def _mask_costs(run: Run) -> Iterator[tuple[str, Table]]:
-    """The cost of masks, from pairs of rows with the same outcome, so that both read the same."""
-    applied = {
-        evolve(line.workload, is_applied=False): line.cells
-        for line in run.worst
-        if line.workload.is_applied
-    }
-    costs = [
-        evolve(line, floor=None, cells=tuple(map(_over, line.cells, applied[line.workload])))
-        for line in run.worst
-        if line.workload in applied
-    ]
+        both = {line.workload: _cold(line) | _eager(line) for line in run.lines}
+        yield _side_by_side(title, both, by_inputs=True)
+    worst = {line.workload: _cold(line) for line in run.worst}
+    if worst:
+        kinds = ", ".join(dict.fromkeys(one.inputs for one in worst))
+        yield _side_by_side(
+            f"The slowest of {kinds} inputs, graph replay, cold cache, µs at", worst
+        )
+    # Both of a pair have the same outcome, so that they read the same.
+    pairs = {one: evolve(one, is_applied=True) for one in worst if one.is_masked}
+    costs = {one: _ratios(worst[one], worst[two]) for one, two in pairs.items() if two in worst}
     if costs:
         title = "Masked calls over calls with logits of -inf instead, at most, at"
-        yield _side_by_side(title, costs, {"": partial(_slowest, show="{:.2f}".format)})
+        yield _side_by_side(title, costs, show="{:.2f}".format)
 
 
-def _over(cell: Cell, other: Cell) -> Cell:
-    ratio = (cell.time / other.time,) if cell.time and other.time else ()
-    return evolve(cell, replays=ratio, eager=())
+def _cold(line: Line) -> Times:
+    floor: Times = {} if line.floor is None else {FLOOR: line.floor}
+    return floor | {cell.backend: cell.time for cell in line.cells}
+
+
+def _eager(line: Line) -> Times:
+    return {f"{one.backend}, eager": median(one.eager) if one.eager else None for one in line.cells}
+
+
+def _ratios(times: Times, others: Times) -> Times:
+    names = [name for name in times if name != FLOOR]
+    both = [(name, times[name], others[name]) for name in names]
+    return {name: one / other if one and other else None for name, one, other in both}
 
 
 def problems(run: Run) -> Iterator[str]:
@@ -97,37 +92,35 @@ def problems(run: Run) -> Iterator[str]:
     yield from dict.fromkeys(f"{cell.backend}: {cell.problem}" for cell in cells if cell.problem)
 
 
-def _slowest(found: Found, show: Callable[[float], str] = number) -> str:
-    """The longest time and, if there are several kinds of inputs, the kind that took it."""
-    cell, line = max(found, key=lambda one: math.inf if one[0].time is None else one[0].time)
-    time = NOT_AVAILABLE if cell.time is None else show(cell.time)
-    return f"{time} {line.workload.inputs}" if len(found) > 1 else time
-
-
 def _side_by_side(
-    title: str, lines: Sequence[Line], renders: Renders, *, by_inputs: bool = False
+    title: str,
+    measured: Mapping[Workload, Times],
+    show: Callable[[float], str] = number,
+    *,
+    by_inputs: bool = False,
 ) -> tuple[str, Table]:
-    """A row for each workload and columns for each backend; each cell lists all batch sizes."""
-    first = lines[0].workload
-    sizes = dict.fromkeys(line.workload.num_reqs for line in lines)
-    groups = defaultdict[str, dict[int, list[Line]]](lambda: {size: [] for size in sizes})
-    for line in lines:
-        shown = line.workload if by_inputs else evolve(line.workload, inputs=first.inputs)
-        groups[_label(shown, first)][line.workload.num_reqs].append(line)
-    cells: dict[tuple[str, str], str] = {}
-    for name, by_size in groups.items():
-        found = by_size.values()
-        if any(line.floor for line in lines):
-            cells[name, "floor"] = _cell([number(of[0].floor) if of else "–" for of in found])
-        for (what, render), (place, cell) in product(renders.items(), enumerate(lines[0].cells)):
-            times = ([(line.cells[place], line) for line in of] for of in found)
-            texts = [render(one) if one else "–" for one in times]
-            cells[name, f"{cell.backend}{what}"] = _cell(texts)
+    """A row for each workload, and columns of times; each cell lists all batch sizes."""
+    first = next(iter(measured))
+    sizes = dict.fromkeys(one.num_reqs for one in measured)
+    found = defaultdict[tuple[str, str], dict[int, Times]](lambda: {size: {} for size in sizes})
+    for one, times in measured.items():
+        row = _label(one if by_inputs else evolve(one, inputs=first.inputs), first)
+        for column, time in times.items():
+            found[row, column][one.num_reqs][one.inputs] = time
+    cells = {}
+    for place, by_size in found.items():
+        texts = [_slowest(times, show) for times in by_size.values()]
+        cells[place] = "/".join(texts if len({*texts}) > 1 else texts[:1])
     return f"{title} R = {'/'.join(map(str, sizes))}", Table.of("", cells)
 
 
-def _cell(texts: Sequence[str]) -> str:
-    return "/".join(texts if len({*texts}) > 1 else texts[:1])
+def _slowest(times: Times, show: Callable[[float], str]) -> str:
+    """The longest time and, if the inputs matter, those that took it."""
+    if not times:
+        return "–"
+    inputs, time = max(times.items(), key=lambda one: math.inf if one[1] is None else one[1])
+    text = NOT_AVAILABLE if time is None else show(time)
+    return f"{text} {inputs}" if len({*times.values()}) > 1 else text
 
 
 def _label(workload: Workload, first: Workload) -> str:
@@ -148,11 +141,11 @@ def picture(run: Run) -> Picture:
     panels = defaultdict[str, dict[str, Curve]](dict)
     for line in measured:
         curves = panels[_label(line.workload, measured[0].workload)]
-        times = {"floor": line.floor} | {cell.backend: cell.time for cell in line.cells}
-        for place, (name, time) in enumerate(times.items()):
-            dots = {"color": f"C{place - 1}", "marker": "o", "markersize": 4}
+        for name, time in _cold(line).items():
+            place = [cell.backend for cell in line.cells].index(name) if name != FLOOR else 0
+            dots = {"color": f"C{place}", "marker": "o", "markersize": 4}
             if time is not None:
-                points, _ = curves.get(name, ((), {}))
-                points = [*points, (line.workload.num_reqs, time)]
-                curves[name] = points, dots if place else BASELINE
+                before, _ = curves.get(name, ((), {}))
+                points = [*before, (line.workload.num_reqs, time)]
+                curves[name] = points, BASELINE if name == FLOOR else dots
     return Picture("requests", "µs, cold cache", panels, logarithmic=True)
