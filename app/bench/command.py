@@ -113,9 +113,7 @@ _BENCH = (
     option("--num-spec-tokens", INTEGERS, "Tokens per draft; 0 decodes without drafts.", "4"),
     option("--temperature", NUMBERS, "0 is greedy.", "1.0", name="temperatures"),
     option("--backend", NAMES, "What verifies drafts.", "reference", name="backends"),
-    option(
-        "--adaptive", FILE, "Also run with an adaptive K, by what `acceptor tune --json` wrote."
-    ),
+    option("--adaptive", FILE, "Also run with an adaptive K, by a file of `acceptor tune --json`."),
     SETTINGS["sampling.top_k"],
     SETTINGS["sampling.top_p"],
     SETTINGS["sampling.min_p"],

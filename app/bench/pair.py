@@ -8,12 +8,13 @@ import torch
 from attrs import evolve, frozen
 
 from ...adapters.draft_heads.loader import HEADS, random_head
+from ...adapters.error_text import unfit
 from ...adapters.json_object import read_json
 from ...adapters.loader import random_any_model
 from ...adapters.model_config import ModelConfig
 from ...adapters.random_weights import random_model
 from ...backends import load_sampler
-from ...core import CheckpointError, ConfigError, LanguageModel, Probabilistic
+from ...core import ConfigError, LanguageModel, Probabilistic
 from ...core.policies.parameters import derived
 from ..config import Config, DrafterConfig, ModelsConfig
 from ..drafter import Drafter, NoDrafter
@@ -29,8 +30,6 @@ from .sweep import Setting
 
 ADDED_BEHIND_EXIT = 0.1
 """About the share of layers after an early exit in what all layers of a random target add."""
-
-
 OWN_DRAFTS: Mapping[str | None, str] = {"ngram": "n-gram", "mtp": "a layer of the target"}
 
 
@@ -162,10 +161,8 @@ def _random_drafter(
         return HeadDrafter(head=head, target_vocab_size=target.vocab_size, first_drafts=None)
     draft = None if draft_file is None else random_model(draft_file, seed=1, **how)
     if draft is not None and draft.vocab_size != target.vocab_size:
-        raise CheckpointError(
-            f"{draft_file}: vocab_size: expected {target.vocab_size}, as the target has, got "
-            f"{draft.vocab_size}"
-        )
+        expected = f"{target.vocab_size}, as the target has"
+        raise unfit(f"{draft_file}: vocab_size", expected, draft.vocab_size)
     return new_drafter(drafter, target, draft)
 
 

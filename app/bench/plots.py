@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, product
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def _look(run: BenchRun, runs: Sequence[BenchRun]) -> Mapping[str, Any]:
 
 def _by_length(runs: Iterable[BenchRun]) -> list[BenchRun]:
     """The runs of one panel after the other."""
-    return sorted(runs, key=lambda run: (run.setting.table, run.setting.num_spec_tokens))
+    return sorted(runs, key=attrgetter("setting.table", "setting.num_spec_tokens"))
 
 
 def _acceptance(runs: Sequence[BenchRun]) -> Picture:
@@ -60,11 +61,8 @@ def _acceptance(runs: Sequence[BenchRun]) -> Picture:
         [run for run in runs if run.figures.acceptance.num_drafts],
         defaultdict[str, dict[str, Line]](dict),
     )
-    longest_of = {
-        (run.setting.table, run.setting.line, run.setting.adaptive): run
-        for run in _by_length(drafting)
-    }
-    for run in longest_of.values():
+    line_of = attrgetter("setting.table", "setting.line", "setting.adaptive")
+    for run in {line_of(run): run for run in _by_length(drafting)}.values():
         rates = enumerate(run.figures.acceptance.acceptance_rate_per_pos)
         points = [(place, 100 * rate) for place, rate in rates]
         panels[table_name(run)][run.setting.label] = points, _look(run, runs)

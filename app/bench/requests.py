@@ -7,6 +7,7 @@ outside the engine; its latency counts from when the engine gets it.
 import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from attrs import evolve, frozen
 
-from ...adapters.error_text import read_named
+from ...adapters.error_text import read_named, unfit
 from ...core import ConfigError, SamplingParams
 from ...core.checks import check_choice, check_integer
 from ..engine.engine import Engine
@@ -74,9 +75,8 @@ class Reader:
             if categories is not None:
                 questions = of_categories(questions, categories)
             drawn = [Prompt(kind, tuple(self.encode(text))) for kind, text in questions]
-        longest_output = round(load.output_len * (1 + load.length_spread))
-        longest = max(1, self.max_model_len - longest_output)
-        return choose(drawn, count, longest, load.seed)
+        longest = self.max_model_len - round(load.output_len * (1 + load.length_spread))
+        return choose(drawn, count, max(1, longest), load.seed)
 
 
 def read_questions(path: Path) -> list[Question]:
@@ -115,10 +115,9 @@ def of_categories(questions: Sequence[Question], categories: Sequence[str]) -> l
 
 def synthetic_prompts(lengths: Iterable[int], vocab_size: int, seed: int) -> list[Prompt]:
     """One prompt of random token ids for each length."""
-    generator = np.random.default_rng(seed)
+    draw = np.random.default_rng(seed).integers
     return [
-        Prompt("synthetic", tuple(generator.integers(vocab_size, size=length).tolist()))
-        for length in lengths
+        Prompt("synthetic", tuple(draw(vocab_size, size=length).tolist())) for length in lengths
     ]
 
 
@@ -126,7 +125,7 @@ def spread_lengths(length: int, spread: float, count: int, seed: int) -> list[in
     """Lengths drawn uniformly from length * (1 - spread) to length * (1 + spread), at least 1."""
     low, high = round(length * (1 - spread)), round(length * (1 + spread))
     drawn = np.random.default_rng(seed).integers(max(low, 1), max(high, 1) + 1, size=count)
-    return [int(value) for value in drawn]
+    return [*map(int, drawn)]
 
 
 def choose(prompts: Sequence[Prompt], count: int, longest: int, seed: int) -> list[Prompt]:
@@ -134,15 +133,11 @@ def choose(prompts: Sequence[Prompt], count: int, longest: int, seed: int) -> li
     fitting = [prompt for prompt in prompts if len(prompt.token_ids) <= longest]
     if not fitting:
         shortest = min(len(prompt.token_ids) for prompt in prompts)
-        raise ConfigError(
-            f"prompts: expected one of at most {longest} tokens, which leave room for the output, "
-            f"got {shortest} or more"
-        )
-    generator = np.random.default_rng(seed)
-    order: list[int] = []
-    while len(order) < count:
-        order += generator.permutation(len(fitting)).tolist()
-    return [fitting[index] for index in order[:count]]
+        expected = f"one of at most {longest} tokens, which leave room for the output"
+        raise unfit("prompts", expected, f"{shortest} or more", ConfigError)
+    generator, rounds = np.random.default_rng(seed), range(0, count, len(fitting))
+    order = (index for _ in rounds for index in generator.permutation(len(fitting)))
+    return [fitting[index] for index in islice(order, count)]
 
 
 @frozen
@@ -160,7 +155,7 @@ def make_arrivals(
     """A request for each prompt, warm-up first, with consecutive seeds; greedy ones are spread."""
     # Not the seed of the prompts' lengths: both lengths would rise and fall together.
     lengths = spread_lengths(load.output_len, load.length_spread, len(prompts), load.seed + 1)
-    times = poisson_times(load.num_requests, load.request_rate, load.seed)
+    times = [0.0] * load.warm_up + poisson_times(load.num_requests, load.request_rate, load.seed)
     arrivals, share = list[TimedRequest](), load.greedy_share
     for index, prompt in enumerate(prompts):
         greedy = int((index + 1) * share) > int(index * share)
@@ -172,8 +167,7 @@ def make_arrivals(
             ignore_eos=load.ignore_eos,
         )
         kind = ("greedy" if greedy else "sampled") if share else prompt.category
-        at = times[index - load.warm_up] if index >= load.warm_up else 0.0
-        arrivals.append(TimedRequest(request, kind, at))
+        arrivals.append(TimedRequest(request, kind, times[index]))
     return arrivals
 
 
@@ -182,7 +176,7 @@ def poisson_times(count: int, request_rate: float | None, seed: int) -> list[flo
     if request_rate is None:
         return [0.0] * count
     gaps = np.random.default_rng(seed).exponential(1 / request_rate, size=count)
-    return [float(time) for time in np.cumsum(gaps)]
+    return [*map(float, np.cumsum(gaps))]
 
 
 def serve(

@@ -38,7 +38,7 @@ class Table:
     def as_rich(self, numbers: Sequence[int] | None = None) -> rich_table.Table:
         """The table for a terminal, with the styles of its cells, and all or some numbers."""
         made = rich_table.Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1))
-        shown = self._numbers if numbers is None else numbers
+        shown = range(self.num_names, len(self.head)) if numbers is None else numbers
         places = [*range(self.num_names), *shown]
         for place in places:
             justify: JustifyMethod = "right" if place >= self.num_names else "left"
@@ -46,10 +46,6 @@ class Table:
         for cells in self.rows:
             made.add_row(*(cells[place] for place in places))
         return made
-
-    @property
-    def _numbers(self) -> Sequence[int]:
-        return range(self.num_names, len(self.head))
 
     def fitting(self, console: Console) -> list[rich_table.Table]:
         """Tables as wide as the terminal at most; each begins with the first number, if it fits."""
@@ -59,7 +55,7 @@ class Table:
             measured = console.measure(self.as_rich(numbers), options=anything)
             return measured.maximum <= console.width
 
-        first, *others = self._numbers
+        first, *others = range(self.num_names, len(self.head))
         parts = [[first]]
         for number in others:
             if not fits([*parts[-1], number]):

@@ -72,10 +72,11 @@ class Row:
 
 
 _count, _by_the_wall = partial(Row, digits=0, differs=False), partial(Row, by_the_wall=True)
+_time = partial(_by_the_wall, more_is_better=False)
 _REQUESTS = (
     _count("successful requests", lambda f: f.num_successful),
     _count("failed requests", lambda f: f.num_failed),
-    _by_the_wall("duration (s)", lambda f: f.duration, more_is_better=False),
+    _time("duration (s)", lambda f: f.duration),
     Row("processor time (s)", lambda f: f.cpu_seconds or None, more_is_better=False),
     Row("output tokens per CPU second", lambda f: f.tokens_per_cpu_second),
     _count("input tokens", lambda f: f.num_input_tokens),
@@ -117,12 +118,8 @@ def sections(num_spec_tokens: int, *, cpu_time: bool = False) -> dict[str, list[
     shown = {"requests and tokens": [*_REQUESTS]}
     for name, title in NAMES.items():
         shown[title] = [
-            _by_the_wall(
-                f"{shown_as} {name.upper()} (ms)",
-                attrgetter(f"{name}.{what}"),
-                more_is_better=False,
-            )
-            for what, shown_as in (("mean", "mean"), ("median", "median"), ("p99", "P99"))
+            _time(f"{what} {name.upper()} (ms)", attrgetter(f"{name}.{what.lower()}"))
+            for what in ("mean", "median", "P99")
         ]
     if num_spec_tokens:
         shown["speculative decoding"] = [*_ACCEPTANCE]

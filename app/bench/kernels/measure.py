@@ -7,6 +7,7 @@ recipe, or fails on it, loses only its own cell.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from itertools import cycle, groupby, islice
+from operator import attrgetter
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -92,6 +93,7 @@ class Stopwatch:
 NEVER_CAPTURED = ("reference",)
 """Backends that wait for the device, which a CUDA graph cannot hold."""
 BANDWIDTH_BYTES = 2**32
+SHAPE = attrgetter("num_reqs", "num_spec_tokens", "vocab_size", "dtype", "inputs")
 SEED = 0
 """The seed of all inputs."""
 
@@ -123,7 +125,7 @@ class KernelBench:
 
     def run(self, workloads: Iterable[Workload]) -> Iterator[Line]:
         """Measure one workload after the other; consecutive ones of a shape share logits."""
-        for _, same_shape in groupby(workloads, lambda workload: workload.shape):
+        for _, same_shape in groupby(workloads, SHAPE):
             logits: list[Logits] = []
             for workload in same_shape:
                 with torch.accelerator.device_index(self.stopwatch.device.index):

@@ -60,9 +60,8 @@ def tables(run: Run) -> Iterator[tuple[str, Table]]:
     worst = {line.workload: _cold(line) for line in run.worst}
     if worst:
         kinds = ", ".join(dict.fromkeys(one.inputs for one in worst))
-        yield _side_by_side(
-            f"The slowest of {kinds} inputs, graph replay, cold cache, µs at", worst
-        )
+        title = f"The slowest of {kinds} inputs, graph replay, cold cache, µs at"
+        yield _side_by_side(title, worst)
     # Both of a pair have the same outcome, so that they read the same.
     pairs = {one: evolve(one, is_applied=True) for one in worst if one.is_masked}
     costs = {one: _ratios(worst[one], worst[two]) for one, two in pairs.items() if two in worst}

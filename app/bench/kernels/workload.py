@@ -7,8 +7,8 @@ import torch
 from attrs import asdict, frozen
 
 from ....core import POLICIES, Policy, Recipe, SamplingParams, Synthetic, num_mask_words
-from ....core.checks import check_integer, check_number
-from ....core.policies.parameters import choice
+from ....core.checks import check_integer
+from ....core.policies.parameters import choice, number
 
 DTYPES = ("bfloat16", "float16", "float32")
 INPUTS = ("lm", "zipf", "flat", "sharp", "ties", "mixed", "bad")
@@ -39,12 +39,11 @@ class Workload:
     repetition_penalty: float = 1.0
     num_biases: int = 0
     logprobs: int | None = None
-    allowed: float = 1.0
+    allowed: float = number(1.0, 0, 1)
     is_applied: bool = False
 
     def __attrs_post_init__(self) -> None:
         check_integer("num_biases", self.num_biases, 0, self.vocab_size)
-        check_number("allowed", self.allowed, 0.0, 1.0)
         self.params  # noqa: B018, checks them
 
     @property
@@ -80,11 +79,6 @@ class Workload:
         if self.policy == Synthetic.name:
             return Synthetic.from_acceptance_rate(SYNTHETIC_ACCEPTANCE_RATE, self.num_spec_tokens)
         return POLICIES[self.policy]
-
-    @property
-    def shape(self) -> tuple[object, ...]:
-        """Workloads of equal shape are measured with the same logits."""
-        return self.num_reqs, self.num_spec_tokens, self.vocab_size, self.dtype, self.inputs
 
     @property
     def reads_draft_logits(self) -> bool:
