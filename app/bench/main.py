@@ -10,6 +10,7 @@ from attrs import evolve
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 
+from ...adapters.error_text import unfit
 from ...core import POLICIES, ConfigError, SamplingParams, Synthetic
 from ...core.checks import check_choice
 from ..config import DrafterConfig, ModelsConfig
@@ -151,16 +152,14 @@ def _policies(options: Options) -> dict[str, PolicySettings]:
 def _goodputs(file: Path | None, policies: Iterable[str]) -> Mapping[str, Goodput]:
     """The models from a file, which has those of these policies; none without a file."""
     tuned = {} if file is None else read_tuned(file).policies
-    for policy in policies if file else ():
-        if policy not in tuned:
-            known = ", ".join(tuned)
-            raise ConfigError(f"{file}: expected a measured run of {policy}, got {known}")
+    missing = [policy for policy in policies if policy not in tuned]
+    if file and missing:
+        raise unfit(file, f"a measured run of {missing[0]}", ", ".join(tuned), ConfigError)
     return tuned
 
 
 def _prompts_name(options: Options) -> str:
-    categories: Sequence[str] = options["category"] or ()
-    of_these = f"/{','.join(categories)}" if categories else ""
+    of_these = f"/{','.join(options['category'])}" if options["category"] else ""
     if options["file"] is not None:
         return f"{options['file'].name}{of_these}"
     by_length = options["input_len"] is not None or options["random_weights"] is not None

@@ -1,6 +1,6 @@
 """Tables of a benchmark for documents."""
 
-from .results import BenchResults, BenchRun
+from .results import BenchResults
 from .table import Table
 from .tables import PER_POSITION, comparable, longest, sections, table_name
 
@@ -21,15 +21,12 @@ def as_markdown(results: BenchResults, *, cpu_time: bool = False) -> str:
         alike = [row for row in shown if len({row.text(run) for run in runs}) == 1 < len(runs)]
         different = [row for row in shown if row not in alike]
         rows = [row.cells(runs, lambda one: f" ({one})" if one else "") for row in different]
-        rows += [[PER_POSITION, *map(_positions, runs)]] * has_positions
+        rates = (run.figures.acceptance.acceptance_rate_per_pos for run in runs)
+        texts = ("/".join(f"{100 * rate:.1f}" for rate in of) or "–" for of in rates)
+        rows += [[PER_POSITION, *texts]] * has_positions
         table = Table(head=["", *(run.setting.label for run in runs)], rows=rows)
         parts += [f"{table_name(runs[0]).capitalize()}:\n", table.as_markdown()]
         if alike:
             values = (f"{row.text(runs[0])} {row.name}" for row in alike)
             parts.append(f"In each column: {', '.join(values)}.\n")
     return "\n".join(parts)
-
-
-def _positions(run: BenchRun) -> str:
-    rates = run.figures.acceptance.acceptance_rate_per_pos
-    return "/".join(f"{100 * rate:.1f}" for rate in rates) or "–"

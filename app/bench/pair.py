@@ -150,19 +150,15 @@ def random_pair(
 
 
 def _random_drafter(
-    drafter: DrafterConfig,
-    target: Any,
-    target_file: Path,
-    draft_file: Path | None,
-    how: dict[str, Any],
+    drafter: DrafterConfig, target: Any, target_file: Path, file: Path | None, how: dict[str, Any]
 ) -> Drafter[Any]:
     if drafter.name in HEADS:
-        head = random_head(draft_file or target_file, drafter.name, target)
+        head = random_head(file or target_file, drafter.name, target)
         return HeadDrafter(head=head, target_vocab_size=target.vocab_size, first_drafts=None)
-    draft = None if draft_file is None else random_model(draft_file, seed=1, **how)
+    draft = None if file is None else random_model(file, seed=1, **how)
     if draft is not None and draft.vocab_size != target.vocab_size:
         expected = f"{target.vocab_size}, as the target has"
-        raise unfit(f"{draft_file}: vocab_size", expected, draft.vocab_size)
+        raise unfit(f"{file}: vocab_size", expected, draft.vocab_size)
     return new_drafter(drafter, target, draft)
 
 

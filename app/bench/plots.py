@@ -39,15 +39,23 @@ def draw_all(
     return [*drawn]
 
 
-def _look(run: BenchRun, runs: Sequence[BenchRun]) -> Mapping[str, Any]:
-    """A policy's look, the same in every picture; an adaptive K is a star, plain is black."""
+def _look(run: BenchRun, runs: Sequence[BenchRun], *, dashed: bool = False) -> Mapping[str, Any]:
+    """A policy's look, the same in every picture; an adaptive K is a star, plain is black.
+
+    Dashes tell one K from another.
+    """
     if not run.setting.num_spec_tokens:
         return BASELINE
-    lines = [*dict.fromkeys(one.setting.line for one in runs if one.setting.num_spec_tokens)]
-    place = lines.index(run.setting.line)
-    if run.setting.adaptive:
-        return {"color": f"C{place}", "marker": "*", "markersize": 9}
-    return {"color": f"C{place}", "marker": _MARKERS[place % len(_MARKERS)], "markersize": 4}
+    drafting = [one.setting for one in runs if one.setting.num_spec_tokens]
+    place = [*dict.fromkeys(one.line for one in drafting)].index(run.setting.line)
+    marker, size = ("*", 9) if run.setting.adaptive else (_MARKERS[place % len(_MARKERS)], 4)
+    look = {"color": f"C{place}", "marker": marker, "markersize": size}
+    if not dashed:
+        return look
+    lengths = sorted({one.num_spec_tokens for one in drafting})
+    dashes = _DASHES[lengths.index(run.setting.num_spec_tokens) % len(_DASHES)]
+    marker = "*" if run.setting.adaptive else ""
+    return look | {"linestyle": dashes, "marker": marker, "markevery": 4}
 
 
 def _by_length(runs: Iterable[BenchRun]) -> list[BenchRun]:
@@ -57,10 +65,8 @@ def _by_length(runs: Iterable[BenchRun]) -> list[BenchRun]:
 
 def _acceptance(runs: Sequence[BenchRun]) -> Picture:
     """One panel per temperature and backend, one line per policy: its longest drafts."""
-    drafting, panels = (
-        [run for run in runs if run.figures.acceptance.num_drafts],
-        defaultdict[str, dict[str, Line]](dict),
-    )
+    panels = defaultdict[str, dict[str, Line]](dict)
+    drafting = [run for run in runs if run.figures.acceptance.num_drafts]
     line_of = attrgetter("setting.table", "setting.line", "setting.adaptive")
     for run in {line_of(run): run for run in _by_length(drafting)}.values():
         rates = enumerate(run.figures.acceptance.acceptance_rate_per_pos)
@@ -77,18 +83,8 @@ def latencies(runs: Sequence[BenchRun]) -> Picture:
         percentiles = getattr(run.figures, name).percentiles
         if percentiles:
             points = [*zip(percentiles, PERCENTILES, strict=True)]
-            look = {**_look(run, runs), **_dashes(run, runs)}
-            panels[NAMES[name] + which][run.setting.label] = points, look
+            panels[NAMES[name] + which][run.setting.label] = points, _look(run, runs, dashed=True)
     return Picture("milliseconds", "requests (ITL: steps) within it, %", panels)
-
-
-def _dashes(run: BenchRun, runs: Sequence[BenchRun]) -> dict[str, Any]:
-    """Dashes tell one K from another."""
-    lengths = sorted({one.setting.num_spec_tokens for one in runs} - {0})
-    if not run.setting.num_spec_tokens:
-        return {}
-    dashes = _DASHES[lengths.index(run.setting.num_spec_tokens) % len(_DASHES)]
-    return {"linestyle": dashes, "marker": "*" if run.setting.adaptive else "", "markevery": 4}
 
 
 def _throughput(runs: Sequence[BenchRun], *, cpu_time: bool) -> Picture:

@@ -180,10 +180,7 @@ def poisson_times(count: int, request_rate: float | None, seed: int) -> list[flo
 
 
 def serve(
-    engine: Engine,
-    arrivals: Iterable[TimedRequest],
-    max_concurrency: int,
-    on_ended: OnEnded = lambda _: None,
+    engine: Engine, arrivals: Iterable[TimedRequest], limit: int, on_ended: OnEnded = lambda _: None
 ) -> dict[str, list[RequestRecord]]:
     """Serve requests as they arrive, with a limit at once; returns their records by category."""
     waiting = deque(sorted(arrivals, key=lambda arrival: arrival.at))
@@ -191,7 +188,7 @@ def serve(
     served = defaultdict[str, list[RequestRecord]](list)
     while waiting or inside:
         now = perf_counter() - began
-        while waiting and waiting[0].at <= now and len(inside) < max_concurrency:
+        while waiting and waiting[0].at <= now and len(inside) < limit:
             arrival = waiting.popleft()
             inside[engine.add_request(arrival.request)] = arrival.category
         if not inside:

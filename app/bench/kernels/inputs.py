@@ -133,17 +133,13 @@ def _token_counts(logits: Logits, noise: torch.Generator) -> TokenCounts:
 
 
 def draw_drafts(
-    draft_logits: Tensor,
-    positions: Tensor,
-    params: SamplingTensors,
-    policy: Policy,
-    sampler: Sampler,
+    logits: Tensor, positions: Tensor, params: SamplingTensors, policy: Policy, sampler: Sampler
 ) -> Tensor:
     """One token from each row's law: [num_reqs, K] int64."""
-    drafts = positions.new_empty(draft_logits.shape[:2])
+    drafts = positions.new_empty(logits.shape[:2])
     for place in range(drafts.shape[1]):
         batch = SampleBatch(
-            logits=draft_logits[:, place],
+            logits=logits[:, place],
             positions=positions + place,
             draft_index=place + 1,
             draft_stream=policy.draft_stream,

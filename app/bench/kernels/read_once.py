@@ -21,12 +21,7 @@ def read_once_kernel(words, maxima, num_words, SPAN: tl.constexpr):
 
 
 def read_once(words: Tensor, shape: tuple[int, int]) -> Callable[[], Tensor]:
-    """Returns a function that reads words in one launch, for the largest one of each program.
-
-    Args:
-        words: [num_words] int32, less than 2**31 of them.
-        shape: one of `SHAPES`.
-    """
+    """Returns a function that reads under 2**31 int32 words in one launch of one of `SHAPES`."""
     span, num_warps = shape
     maxima = torch.empty(triton.cdiv(len(words), span), dtype=torch.int32, device=words.device)
 

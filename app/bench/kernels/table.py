@@ -17,6 +17,7 @@ NOT_AVAILABLE = "not available"
 
 Times = dict[str, float | None]
 """By column, or by kind of inputs."""
+Show = Callable[[float], str]
 
 
 def number(value: float | None) -> str:
@@ -92,11 +93,7 @@ def problems(run: Run) -> Iterator[str]:
 
 
 def _side_by_side(
-    title: str,
-    measured: Mapping[Workload, Times],
-    show: Callable[[float], str] = number,
-    *,
-    by_inputs: bool = False,
+    title: str, measured: Mapping[Workload, Times], show: Show = number, *, by_inputs: bool = False
 ) -> tuple[str, Table]:
     """A row for each workload, and columns of times; each cell lists all batch sizes."""
     first = next(iter(measured))
@@ -113,7 +110,7 @@ def _side_by_side(
     return f"{title} R = {'/'.join(map(str, sizes))}", Table.of("", cells)
 
 
-def _slowest(times: Times, show: Callable[[float], str]) -> str:
+def _slowest(times: Times, show: Show) -> str:
     """The longest time and, if the inputs matter, those that took it."""
     if not times:
         return "–"
