@@ -53,11 +53,7 @@ class Pair:
     @property
     def reader(self) -> Reader:
         """The limits that prompts must fit."""
-        return Reader(
-            encode=self.parts.encode,
-            vocab_size=self.target.vocab_size,
-            max_model_len=self.target.max_model_len,
-        )
+        return Reader(self.parts.encode, self.target.vocab_size, self.target.max_model_len)
 
     def parts_of(self, setting: Setting, policy_settings: PolicySettings) -> Parts:
         """The parts for a setting; raises `AcceptorError` if its backend or policy does not fit."""

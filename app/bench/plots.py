@@ -77,7 +77,7 @@ def _acceptance(runs: Sequence[BenchRun]) -> Picture:
 
 def latencies(runs: Sequence[BenchRun]) -> Picture:
     """The share of requests (for ITL of steps) that take no longer; one panel per kind of time."""
-    groups, panels = [*comparable(runs)], defaultdict[str, dict[str, Line]](dict)
+    groups, panels = comparable(runs), defaultdict[str, dict[str, Line]](dict)
     for run, name in product(chain.from_iterable(groups), _LATENCIES):
         which = f", {table_name(run)}" if len(groups) > 1 else ""
         percentiles = getattr(run.figures, name).percentiles

@@ -43,7 +43,7 @@ class Prompt:
     token_ids: tuple[int, ...]
 
 
-@frozen(eq=False, kw_only=True)
+@frozen(eq=False)
 class Reader:
     """The target's limits, which prompts must fit.
 

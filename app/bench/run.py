@@ -16,7 +16,7 @@ from .files import describe
 from .pair import Pair
 from .requests import Begin, OnEnded, Prompt, TimedRequest, make_arrivals, serve
 from .results import BenchResults, BenchRun
-from .sweep import PLAIN, Load, Setting, Sweep
+from .sweep import Load, Setting, Sweep
 
 SHAPING = ("top_k", "top_p", "min_p")
 """Settings that are the same in every run, but not part of a load."""
@@ -122,10 +122,9 @@ class Bench:
         return engine
 
     def _made_of(self, setting: Setting) -> tuple[Parts, Limits]:
-        policies = self.sweep.policies
+        first, *_ = self.sweep.policies.values()
         # Without drafts all policies are the same.
-        name = next(iter(policies)) if setting.policy == PLAIN else setting.policy
-        parts = self.pair.parts_of(setting, policies[name])
+        parts = self.pair.parts_of(setting, self.sweep.policies.get(setting.policy, first))
         requests = [one.request for one in self.arrivals(setting)]
         longest = max(len(one.prompt_token_ids) + one.max_tokens for one in requests)
         if self.pair.target.device.type == "cuda":

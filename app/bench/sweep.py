@@ -17,7 +17,7 @@ MAX_REQUESTS = 10**6
 """Far more than a run needs: a slip must not fill the memory."""
 
 
-@frozen(kw_only=True)
+@frozen
 class Setting:
     """The setting of one run.
 
@@ -88,18 +88,11 @@ class Sweep:
         drafting = [(name, k, False) for k in lengths for name in (self.policies if k else [PLAIN])]
         if self.adaptive and longest:
             drafting += [(name, longest, True) for name in self.policies]
-        for at_once, backend, temperature, (policy, num_spec_tokens, adaptive) in product(
+        for at_once, backend, temperature, (policy, length, adaptive) in product(
             self.max_concurrencies, self.backends, self.temperatures, drafting
         ):
-            yield Setting(
-                policy=policy,
-                num_spec_tokens=num_spec_tokens,
-                temperature=temperature,
-                backend=backend,
-                adaptive=adaptive,
-                max_concurrency=at_once,
-                drafter=self.drafts_by if num_spec_tokens else None,
-            )
+            drafter = self.drafts_by if length else None
+            yield Setting(policy, length, temperature, backend, adaptive, at_once, drafter)
 
 
 @frozen(kw_only=True)

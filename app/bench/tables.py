@@ -3,7 +3,7 @@
 Names are the field's, so that tables of several tools can be compared.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -155,11 +155,10 @@ def _heads(runs: Iterable[BenchRun]) -> list[str]:
     return [run.setting.label.replace(", ", "\n") for run in runs]
 
 
-def comparable(runs: Sequence[BenchRun]) -> Iterator[Sequence[BenchRun]]:
+def comparable(runs: Iterable[BenchRun]) -> list[list[BenchRun]]:
     """Groups of runs for one table: they differ in policy and K alone."""
-    ordered = sorted(runs, key=lambda run: run.setting.table)
-    for _, members in groupby(ordered, key=lambda run: run.setting.table):
-        yield list(members)
+    table = attrgetter("setting.table")
+    return [[*members] for _, members in groupby(sorted(runs, key=table), table)]
 
 
 def _by_category(runs: Sequence[BenchRun]) -> Table:
