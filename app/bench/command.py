@@ -13,6 +13,8 @@ from attrs import fields_dict, frozen
 from ..options import POLICIES, SETTINGS, Name, option, run
 from .public_pairs import PAIRS
 
+Options = Mapping[str, Any]
+
 
 @frozen
 class Several(click.ParamType[tuple[Any, ...]]):
@@ -26,17 +28,15 @@ class Several(click.ParamType[tuple[Any, ...]]):
         """The name of one value."""
         return f"{self._kind.get_metavar(param, ctx) or self._shown}[,…]"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[Any, ...]:
+    def convert(self, value: object, *place: Any) -> tuple[Any, ...]:
         """Each value of the list."""
         if isinstance(value, tuple):
             return value
         parts = [part.strip() for part in str(value).split(",")]
-        return tuple(dict.fromkeys(self._kind.convert(part, param, ctx) for part in parts))
+        return tuple(dict.fromkeys(self._kind.convert(part, *place) for part in parts))
 
 
-def given(options: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+def given(options: Options, kind: type[Any]) -> dict[str, Any]:
     """The given options that are fields of a class."""
     return {name: options[name] for name in fields_dict(kind) if options.get(name) is not None}
 
@@ -72,7 +72,7 @@ MODELS = (
     option(
         "--layer-decay",
         float,
-        "With random weights, a layer adds this much of what the one before adds.  [default: 1]",
+        "With random weights: a layer's share of the one before.  [default: 1; early exit: less]",
     ),
     SETTINGS["models.dtype"],
     option("--device", str, "cpu, cuda or cuda:N.", "cpu"),
@@ -114,9 +114,7 @@ _BENCH = (
     option("--temperature", NUMBERS, "0 is greedy.", "1.0", name="temperatures"),
     option("--backend", NAMES, "What verifies drafts.", "reference", name="backends"),
     option("--adaptive", FILE, "Also run with an adaptive K, by a file of `acceptor tune --json`."),
-    SETTINGS["sampling.top_k"],
-    SETTINGS["sampling.top_p"],
-    SETTINGS["sampling.min_p"],
+    *(SETTINGS[f"sampling.{name}"] for name in ("top_k", "top_p", "min_p")),
     *REQUESTS,
     option("--max-concurrency", INTEGERS, "The most requests at once.", "8"),
     option("--request-rate", float, "Arrivals per second, Poisson.  [default: all at once]"),

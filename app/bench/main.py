@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from attrs import evolve
 from rich.console import Console
@@ -18,7 +17,7 @@ from ..policies import PolicySettings, SyntheticSettings
 from ..report import new_console
 from ..tuning.goodput import Goodput
 from ..tuning.results import read_results as read_tuned
-from .command import given
+from .command import Options, given
 from .comparison import print_comparison
 from .files import check_outputs, write_outputs
 from .markdown import as_markdown
@@ -30,8 +29,6 @@ from .results import BenchResults, joined, read_results
 from .run import SHAPING, Bench
 from .sweep import Load, Sweep
 from .tables import print_results
-
-Options = Mapping[str, Any]
 
 
 def run(options: Options) -> None:
@@ -87,9 +84,8 @@ def make_bench(options: Options) -> Bench:
     policies = _policies(options)
     goodputs = _goodputs(options.get("adaptive"), policies)
     at_once: Sequence[int] = options["max_concurrency"]
-    swept = {"policies": policies, "adaptive": bool(goodputs)}
-    if len(at_once) > 1:
-        swept["max_concurrencies"] = at_once
+    several = at_once if len(at_once) > 1 else (None,)
+    swept = {"policies": policies, "adaptive": bool(goodputs), "max_concurrencies": several}
     sweep = Sweep(**given(options, Sweep) | swept)
     chosen = {"max_concurrency": max(at_once), "prompts": _prompts_name(options)}
     load = Load(**given(options, Load) | chosen)

@@ -48,14 +48,14 @@ def _look(run: BenchRun, runs: Sequence[BenchRun], *, dashed: bool = False) -> M
         return BASELINE
     drafting = [one.setting for one in runs if one.setting.num_spec_tokens]
     place = [*dict.fromkeys(one.line for one in drafting)].index(run.setting.line)
-    marker, size = ("*", 9) if run.setting.adaptive else (_MARKERS[place % len(_MARKERS)], 4)
+    usual = "" if dashed else _MARKERS[place % len(_MARKERS)]
+    marker, size = ("*", 9) if run.setting.adaptive else (usual, 4)
     look = {"color": f"C{place}", "marker": marker, "markersize": size}
-    if not dashed:
-        return look
-    lengths = sorted({one.num_spec_tokens for one in drafting})
-    dashes = _DASHES[lengths.index(run.setting.num_spec_tokens) % len(_DASHES)]
-    marker = "*" if run.setting.adaptive else ""
-    return look | {"linestyle": dashes, "marker": marker, "markevery": 4}
+    if dashed:
+        lengths = sorted({one.num_spec_tokens for one in drafting})
+        dashes = _DASHES[lengths.index(run.setting.num_spec_tokens) % len(_DASHES)]
+        look |= {"linestyle": dashes, "markevery": 4}
+    return look
 
 
 def _by_length(runs: Iterable[BenchRun]) -> list[BenchRun]:

@@ -1,15 +1,14 @@
 """Runs `acceptor tune`: measures every policy under a load, predicts, and checks predictions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import cycle, islice
-from typing import Any
 
 from attrs import evolve, frozen
 
 from ...core import ConfigError
 from ...core.checks import check_integers
-from ..bench.command import given
+from ..bench.command import Options, given
 from ..bench.files import check_outputs, describe, write_outputs
 from ..bench.main import make_bench, progress_bars
 from ..bench.requests import Begin
@@ -118,7 +117,6 @@ class Tuner:
         return evolve(self.bench, load=load, prompts=prompts)
 
 
-Options = Mapping[str, Any]
 USUAL_POLICIES = ("probabilistic", "block")
 
 

@@ -2,12 +2,11 @@
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, product
 from pathlib import Path
-from typing import Any
 
 from attrs import evolve
 
@@ -16,7 +15,7 @@ from ....core import InvalidInputError, Recipe
 from ....core.checks import check_choice, known_device
 from ...engine.out_of_memory import typed_out_of_memory
 from ...report import new_console
-from ..command import given
+from ..command import Options, given
 from ..files import check_outputs, describe, read_record, write_outputs
 from .measure import KernelBench, Stopwatch
 from .table import NOT_AVAILABLE, about, markdown, number, picture, problems, tables
@@ -25,8 +24,6 @@ from .workload import HEADLINE, INPUTS, WORST, Line, Run, Workload
 WIDTH = 190
 WORST_EFFORT = {"count": 30, "num_sets": 1, "num_checked": 1, "eager": False}
 """The worst table is broad, not precise: a bad case there stands out far above noise."""
-
-Options = Mapping[str, Any]
 
 
 def run(options: Options) -> None:
