@@ -116,9 +116,7 @@ def of_categories(questions: Sequence[Question], categories: Sequence[str]) -> l
 def synthetic_prompts(lengths: Iterable[int], vocab_size: int, seed: int) -> list[Prompt]:
     """One prompt of random token ids for each length."""
     draw = np.random.default_rng(seed).integers
-    return [
-        Prompt("synthetic", tuple(draw(vocab_size, size=length).tolist())) for length in lengths
-    ]
+    return [Prompt("synthetic", tuple(draw(vocab_size, size=one).tolist())) for one in lengths]
 
 
 def spread_lengths(length: int, spread: float, count: int, seed: int) -> list[int]:

@@ -52,16 +52,15 @@ class Row:
 
     def cells(self, runs: Sequence[BenchRun], form: Form = " {:>8}".format) -> list[Cell]:
         """The name and the values; all runs but the first show their difference from it."""
-        return [f"  {self.name}", *(self._cell(run, runs[0], form) for run in runs)]
-
-    def _cell(self, run: BenchRun, base: BenchRun, form: Form) -> Text:
-        text = Text(self.text(run))
-        if run is not base:
-            difference = self._difference(self.value(run.figures), self.value(base.figures))
-            rises = difference.startswith("+") is self.more_is_better
+        first, *others = runs
+        cells: list[Cell] = [f"  {self.name}", self.text(first)]
+        for run in others:
+            difference = self._difference(self.value(run.figures), self.value(first.figures))
             is_equal = difference.strip("+-0.%") == ""
-            text.append(form(difference), "dim" if is_equal else "green" if rises else "red")
-        return text
+            is_better = difference.startswith("+") is self.more_is_better
+            style = "dim" if is_equal else "green" if is_better else "red"
+            cells.append(Text.assemble(self.text(run), (form(difference), style)))
+        return cells
 
     def _difference(self, value: float | None, before: float | None) -> str:
         if not self.differs or value is None or before is None:
