@@ -147,8 +147,14 @@ def block_statistics(quarters, inverse):
     A NaN or +inf makes the mass NaN.
     """
     largest = quarters_max(quarters)
+    return largest, block_masses(quarters, largest, inverse)
+
+
+@triton.jit
+def block_masses(quarters, largest, inverse):
+    """The mass of each block relative to its largest logit: [blocks]."""
     reference = tl.where(largest == NEVER, 0.0, largest)[:, None]
     scale = inverse * LOG2_E
     # Subtract before scaling: a large logit times a large scale would overflow.
     weights = [tl.exp2((logits - reference) * scale) for logits in quarters]
-    return largest, quarters_sum(weights)
+    return quarters_sum(weights)

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from ..random_bits import INTERPRETED
-from ..units import as_key
+from ..units import LOWEST_FINITE, as_key, from_key, mass_of
 
 SIGN = tl.constexpr(2048)
 """Bins of halves of one sign: 0, all below 2**-10, one for each magnitude, and all from 63 on."""
@@ -65,13 +65,7 @@ COUNT_KEYS = tl.constexpr(
 """Does what `count_keys` does, for four logits; few are in a narrow bracket. The old number is not
 asked for, so hardware adds up what a warp adds at one place."""
 
-COUNT_HALVES = tl.constexpr(f"""{{
-    .reg .pred is, is_0, is_1; .reg .b32 pair, in_sign, place, end;
-    setp.ge.f32 is_0, $2, $6;
-    setp.ge.f32 is_1, $3, $6;
-    or.pred is, is_0, is_1;
-    @!is bra done;
-    prmt.b32 pair, $2, $3, 0x7632;
+_FIND_PLACES = f"""
     mov.b32 end, 0x3F803F80;
     mov.b32 place, 0;
     fma.rn.bf16x2 pair, pair, end, place;
@@ -91,7 +85,16 @@ COUNT_HALVES = tl.constexpr(f"""{{
     and.b32 place, place, 0x001F001F;
     xor.b32 in_sign, in_sign, place;
     mad.lo.u32 place, in_sign, 4, $4;
-    and.b32 end, place, 0xFFFF;
+    and.b32 end, place, 0xFFFF;"""
+"""The places of a pair's `half_bins`, both in one word, and that of the first."""
+
+COUNT_HALVES = tl.constexpr(f"""{{
+    .reg .pred is, is_0, is_1; .reg .b32 pair, in_sign, place, end;
+    setp.ge.f32 is_0, $2, $6;
+    setp.ge.f32 is_1, $3, $6;
+    or.pred is, is_0, is_1;
+    @!is bra done;
+    prmt.b32 pair, $2, $3, 0x7632;{_FIND_PLACES}
     selp.b32 end, end, $8, is_0;
     red.shared.add.u32 [end], 1;
     shr.u32 end, place, 16;
@@ -99,7 +102,17 @@ COUNT_HALVES = tl.constexpr(f"""{{
     red.shared.add.u32 [end], 1;
     done:
 }}""")
-"""Counts two logits in their `half_bins`, both in one word."""
+"""Counts two logits where they reach a bound."""
+
+COUNT_RAISED = tl.constexpr(f"""{{
+    .reg .b32 pair, in_sign, place, end;
+    prmt.b32 pair, $2, $3, 0x7632;
+    max.bf16x2 pair, pair, $6;{_FIND_PLACES}
+    red.shared.add.u32 [end], 1;
+    shr.u32 end, place, 16;
+    red.shared.add.u32 [end], 1;
+}}""")
+"""Counts two logits, raised to the value before a bound: half as many instructions."""
 
 
 @triton.jit
@@ -148,8 +161,8 @@ def clear_own(own):
 
 
 @triton.jit
-def add_up(call, row, own):
-    """Add a program's own numbers to those of the row."""
+def add_up(call, row, own, dropped):
+    """Add a program's own numbers to those of the row, but for one bin."""
     if not INTERPRETED:
         tl.debug_barrier()
         for chunk in range(BINS // CHUNK):
@@ -160,8 +173,9 @@ def add_up(call, row, own):
                 LOAD, "=r,r", [own + 4 * place], dtype=tl.int32, is_pure=False, pack=1
             )
             # Triton cannot tell that these are adjacent: a thread adds one, a warp 32 in a row.
-            numbers = numbers_of(call, row) + _moved(place)
-            tl.atomic_add(numbers, counted, mask=counted != 0, sem="relaxed")
+            bins = _moved(place)
+            wanted = (counted != 0) & (bins != dropped)
+            tl.atomic_add(numbers_of(call, row) + bins, counted, mask=wanted, sem="relaxed")
 
 
 @triton.jit
@@ -190,10 +204,44 @@ def _count(call, row, place, flags):
 
 
 @triton.jit
-def count_halves(call, row, own, logits, low):
-    """Count logits from a bound on by their upper halves."""
+def value_before(low, row_max, inverse, are_even):
+    """The bfloat16 before a bound, to which all logits below it may be raised.
+
+    Args:
+        low: scalar, the bound.
+        row_max, inverse: the row's largest logit and 1 / temperature.
+        are_even: whether all logits are bfloat16.
+
+    Returns:
+        Whether they may be; the value; and its bin, which is not to be added up. At the lowest
+        bound that is no bin, as -inf may be counted among the lowest logits if these have no mass.
+    """
+    key = as_key(low, 0)
+    key = tl.where(key < 0, key | 0xFFFF, (key + 0xFFFF) & -0x10000)
+    bits = from_key(key - 0x10000, 0).to(tl.int32, bitcast=True) & -0x10000
+    value = bits.to(tl.float32, bitcast=True)
+    alone = are_even & (half_bins(value) != half_bins(from_key(key, 0)))
+    weightless = (low == LOWEST_FINITE) & (mass_of(low, row_max, inverse) == 0)
+    return alone | weightless, value, tl.where(alone, half_bins(value), -1)
+
+
+@triton.jit
+def count_halves(call, row, own, logits, low, before):
+    """Count logits from a bound on by their upper halves; `before` is its `value_before`."""
+    raises, value, dropped = before
     if INTERPRETED:
-        _count(call, row, half_bins(logits), logits >= low)
+        all_count = raises & (dropped < 0)
+        _count(call, row, half_bins(logits), logits >= tl.where(all_count, value, low))
+    elif raises:
+        pair = ((value.to(tl.int32, bitcast=True) >> 16) & 0xFFFF) * 0x10001
+        tl.inline_asm_elementwise(
+            COUNT_RAISED,
+            "=r,=r,f,f,r,r,r,r",
+            [logits, own * 0x10001, pair],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=2,
+        )
     else:
         tl.inline_asm_elementwise(
             COUNT_HALVES,

@@ -11,7 +11,7 @@ import triton.language as tl
 
 from ..device import wait_for_stage_before
 from ..logits import LOG2_E, NEVER
-from ..quarters import QUARTER, TILE, as_one, block_statistics, law_quarters
+from ..quarters import QUARTER, TILE, as_one, block_masses, law_quarters
 from ..queue import NUM_OPEN, next_ticket, queued_row
 from ..random_bits import INTERPRETED
 from ..records import (
@@ -32,7 +32,7 @@ from ..records import (
 )
 from ..rows import Row, open_row, row_inverse
 from ..units import LOWEST_FINITE, from_key, in_units
-from .bins import add_up, clear_own, count_halves, count_keys, reserve_own
+from .bins import add_up, clear_own, count_halves, count_keys, reserve_own, value_before
 from .found import HALVES, NOTHING, find_threshold
 from .touched import MOST_TOUCHED, count_touched, num_touched
 
@@ -44,8 +44,8 @@ STORE = tl.constexpr("""{
 }""")
 """Buys 8% where few logits are kept: top-k 50 and top-p 0.9 of tied rows, 50% allowed, R = 256."""
 
-MOST_TILES = tl.constexpr(16)
-"""Blocks per part; with 4 blocks of 16 bits, 64 KB: some ten microseconds of a program."""
+MOST_TILES = tl.constexpr(32)
+"""The most of a part, one bit each: with logits of 16 bits 128 KB, some twenty microseconds."""
 LEAST_TILES = tl.constexpr(2)
 """Adding up a program's numbers takes as long as reading this much."""
 
@@ -104,29 +104,34 @@ def _count_part(call, row, first_tile, last_tile, own, part):
         # Their block maxima are not those of raw logits.
         reaching = tl.where(moves, -1, reaching)
     read = Row(*row[:-1], row.adjusts & (moves == 0))  # type: ignore[call-arg]
+    are_even = row.place * 0 + call.variant.key_shift == 16
+    if call.scratch.touched is not None:
+        are_even = read.adjusts == 0
+    before = value_before(low, row_max, inverse, are_even)
     if counted != NOTHING:
         clear_own(own)
     for tile in range(first_tile, last_tile):
         if (reaching >> (tile - first_tile)) & 1:
             block = tile * TILE + tl.arange(0, TILE)
+            inside = block < call.scratch.num_blocks
+            largest = tl.load(source + block, mask=inside & (weighs != 0), other=NEVER)
             quarters = law_quarters(call, read, block)
             if counted != NOTHING:
                 each = [logits.to(tl.int32, bitcast=True) for logits in quarters]
                 bits |= each[0] | each[1] | each[2] | each[3]
                 logits = as_one(quarters)
                 if counted == HALVES:
-                    count_halves(call, row, own, logits, low)
+                    count_halves(call, row, own, logits, low, before)
                 else:
                     count_keys(call, row, own, logits, low, high)
             if weighs:
-                largest, masses = block_statistics(kept_logits(quarters, low), inverse)
+                masses = block_masses(kept_logits(quarters, low), largest, inverse)
                 mass += in_units(masses * tl.exp2((largest - row_max) * scale))
                 # The closer block masses are to the kept ones, the fewer blocks a draw reads.
                 out = source + padded(call.scratch.num_blocks) + block
-                inside = (block < call.scratch.num_blocks) & (row.slot == row.source)
-                _store(out, masses, inside)
+                _store(out, masses, inside & (row.slot == row.source))
     if counted != NOTHING:
-        add_up(call, row, own)
+        add_up(call, row, own, tl.where(counted == HALVES, before[2], -1))
         if call.scratch.touched is not None:
             if listed:
                 count_touched(call, row, low, moves, (row_max, inverse), part)
