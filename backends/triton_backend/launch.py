@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from triton.language import constexpr
+
 from ...core.errors import UnavailableError
 from .accept import ENTROPY, MOVED, SURVIVED
 from .block import block_stage
@@ -46,6 +48,11 @@ WAVES = 8
 """The most waves of reading programs: the last one ends unevenly, the more so the longer it is."""
 
 COUNT_WARPS = 4
+COUNT_TILE = constexpr(8)
+"""Blocks that counting programs read at once: 16-byte loads, four in flight per thread."""
+ADJUSTED_COUNT_TILE = constexpr(4)
+"""The same where rows have bias and penalties, which need registers, too."""
+
 COUNT_REGISTERS = 64
 COUNTS_PER_PROCESSOR = 8
 """How many counting programs a multiprocessor has registers for, with this many warps and registers
@@ -106,10 +113,11 @@ def decision_launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
         of_rows["maxnreg"] = ROW_REGISTERS
     if plan.variant.filters:
         yield Launch(thresholds_stage, layout.num_rows, (), of_rows)
-        tiles = layout.num_rows * -(-layout.num_blocks // TILE.value)
+        tile = ADJUSTED_COUNT_TILE if plan.is_adjusted else COUNT_TILE
+        tiles = layout.num_rows * -(-layout.num_blocks // tile.value)
         programs = min(num_processors * COUNTS_PER_PROCESSOR, tiles)
         options = {"num_warps": COUNT_WARPS, "maxnreg": COUNT_REGISTERS, **behind}
-        yield Launch(counts_stage, programs, (), options)
+        yield Launch(counts_stage, programs, (tile,), options)
     for what in _sums_of(plan):
         yield reading(sums_stage, layout.num_verdicts - layout.num_reqs, what, **behind)
     yield Launch(decide_stage, layout.num_verdicts, (), of_rows)

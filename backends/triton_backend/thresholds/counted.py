@@ -11,7 +11,7 @@ import triton.language as tl
 
 from ..device import wait_for_stage_before
 from ..logits import LOG2_E, NEVER
-from ..quarters import QUARTER, TILE, as_one, block_masses, law_quarters
+from ..quarters import QUARTER, as_one, block_masses, law_quarters
 from ..queue import NUM_OPEN, next_ticket, queued_row
 from ..random_bits import INTERPRETED
 from ..records import (
@@ -44,25 +44,23 @@ STORE = tl.constexpr("""{
 }""")
 """Buys 8% where few logits are kept: top-k 50 and top-p 0.9 of tied rows, 50% allowed, R = 256."""
 
-MOST_TILES = tl.constexpr(32)
-"""The most of a part, one bit each: with logits of 16 bits 128 KB, some twenty microseconds."""
-LEAST_TILES = tl.constexpr(2)
-"""Adding up a program's numbers takes as long as reading this much."""
+MOST_TILES = tl.constexpr(16)
+"""The most of a part: with logits of 16 bits 128 KB, some twenty microseconds."""
 
 
 @triton.jit
-def counts_stage(call):
-    """Any number of programs."""
+def counts_stage(call, TILE: tl.constexpr):
+    """Any number of programs, which read TILE blocks at once."""
     own = reserve_own()
     wait_for_stage_before(call.variant.overlaps)
     num_open = tl.load(call.scratch.counters + NUM_OPEN)
     if num_open > 0:
         tiles = tl.cdiv(call.scratch.num_blocks, TILE)
-        # As many waves as parts of the largest size need, and all of them full.
+        # At least a tile each: adding up a program's numbers takes as long as reading one. And as
+        # many waves as parts of the largest size need, all of them full.
         waves = tl.cdiv(num_open * tl.cdiv(tiles, MOST_TILES), tl.num_programs(0))
         parts = tl.maximum(tl.num_programs(0) * waves // num_open, 1)
-        tiles_per_part = tl.maximum(tl.cdiv(tiles, parts), LEAST_TILES)
-        tiles_per_part = tl.minimum(tiles_per_part, MOST_TILES)
+        tiles_per_part = tl.minimum(tl.cdiv(tiles, parts), MOST_TILES)
         parts = tl.cdiv(tiles, tiles_per_part)
         ticket = next_ticket(call)
         slot = queued_row(call, num_open, ticket // parts)
@@ -70,7 +68,7 @@ def counts_stage(call):
             row = open_row(call, slot)
             first = ticket % parts * tiles_per_part
             last = tl.minimum(first + tiles_per_part, tiles)
-            _count_part(call, row, first, last, own, (ticket % parts, parts))
+            _count_part(call, row, first, last, own, (ticket % parts, parts), TILE)
             tl.debug_barrier()
             words = number_words(call, row)
             if tl.atomic_add(words + ARRIVALS, 1) == parts - 1:
@@ -80,7 +78,7 @@ def counts_stage(call):
 
 
 @triton.jit
-def _count_part(call, row, first_tile, last_tile, own, part):
+def _count_part(call, row, first_tile, last_tile, own, part, TILE: tl.constexpr):
     words = number_words(call, row)
     tail = tail_of(call, blocks_of(call, row.slot))
     row_max = tl.load(tail + ROW_MAX, cache_modifier=".cg")
@@ -95,7 +93,7 @@ def _count_part(call, row, first_tile, last_tile, own, part):
     bits = tl.zeros([TILE, QUARTER], tl.int32)
     mass = tl.zeros([TILE], tl.int64)
     source = blocks_of(call, row.source)
-    reaching = _reaching_tiles(call, source, first_tile, last_tile, low)
+    reaching = _reaching_tiles(call, source, first_tile, last_tile, low, TILE)
     listed = row.place < 0
     moves = listed
     if call.scratch.touched is not None:
@@ -161,7 +159,7 @@ def _store(place, values, wanted):
 
 
 @triton.jit
-def _reaching_tiles(call, source, first_tile, last_tile, low):
+def _reaching_tiles(call, source, first_tile, last_tile, low, TILE: tl.constexpr):
     """Which tiles of a part hold a logit at or above a bound: bits of a scalar."""
     tile = tl.arange(0, MOST_TILES)
     block = (first_tile + tile)[:, None] * TILE + tl.arange(0, TILE)[None, :]
