@@ -3,8 +3,6 @@
 Construction checks shapes, dtypes and devices, never values, so it does not wait for the device.
 """
 
-from typing import Any
-
 import torch
 from attrs import field, frozen
 from torch import Tensor
@@ -102,8 +100,14 @@ class VerifyBatch:
         *,
         target_logits: Tensor,
         draft_token_ids: Tensor,
+        positions: Tensor,
+        draft_logits: Tensor | None = None,
+        slot_ids: Tensor | None = None,
+        draft_to_target: Tensor | None = None,
+        token_counts: TokenCounts | None = None,
+        allowed_tokens: Tensor | None = None,
+        allowed_rows: Tensor | None = None,
         cu_num_logits: Tensor | None = None,
-        **others: Any,
     ) -> "VerifyBatch":
         """A batch whose requests all own max_spec_len + 1 rows, without copying logits.
 
@@ -124,7 +128,13 @@ class VerifyBatch:
             target_logits=_line_up(target_logits),
             cu_num_logits=cu_num_logits,
             draft_token_ids=draft_token_ids,
-            **others,
+            positions=positions,
+            draft_logits=draft_logits,
+            slot_ids=slot_ids,
+            draft_to_target=draft_to_target,
+            token_counts=token_counts,
+            allowed_tokens=allowed_tokens,
+            allowed_rows=allowed_rows,
         )
 
 

@@ -35,6 +35,8 @@ CALM = (
     # What else is installed beside a GPU may warn: pytest-benchmark does so about workers.
     *("-W", "default", "-p", "no:benchmark", "--durations", "10"),
 )
+FORMS = ("--forms", "24")
+"""Kinds of batches: each takes a core about a minute to compile."""
 GPU_TESTS = ("tests/backends", "tests/adapters", "tests/app", "tests/proof")
 
 
@@ -105,7 +107,7 @@ def parts(wanted: argparse.Namespace) -> list[Part]:
         ),
         Part(
             "equivalence",
-            ("acceptor.backends.conformance", "--backend", last, *beside, *limits, *record),
+            ("acceptor.backends.conformance", "--backend", last, *beside, *FORMS, *limits, *record),
             0.42 * total,
             r"^\| (batches|decisions|near-ties|unexplained) \||.*conformant",
         ),
