@@ -112,7 +112,7 @@ COUNT_RAISED = tl.constexpr(f"""{{
     shr.u32 end, place, 16;
     red.shared.add.u32 [end], 1;
 }}""")
-"""Counts two logits, raised to the value before a bound: half as many instructions."""
+"""Counts two logits, raised to the value before a bound: 17 instructions instead of 26."""
 
 
 @triton.jit
