@@ -1,8 +1,7 @@
 """Random words against published vectors and the contract, and the race that draws with them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import Decimal, localcontext
-from functools import reduce
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from acceptor.backends.conformance.oracle.race import philox
-from acceptor.core.race import BLOCK_SIZE, first_to_arrive, race
+from acceptor.core.race import BLOCK_SIZE, race, race_of_shards
 from acceptor.core.randomness import (
     Level,
     Stream,
@@ -148,23 +147,6 @@ def test_a_tie_goes_to_the_lowest_block_and_in_it_to_the_lowest_id() -> None:
     weights[1, BLOCK_SIZE] = weights[1, -1] = -torch.inf
     assert race(weights, same).tolist() == [BLOCK_SIZE, 2 * BLOCK_SIZE]
     assert race(torch.zeros(1, 2, dtype=torch.float64), same).tolist() == [0]
-
-
-def race_of_shards(shards: Sequence[Tensor], words: Words) -> Tensor:
-    """`race` where several devices hold a row's ids: they join masses, then one block's weights."""
-    parts, first_id, vocab_size = [], 0, sum(shard.shape[1] for shard in shards)
-    for shard in shards:
-        behind = vocab_size - first_id - shard.shape[1] + -vocab_size % BLOCK_SIZE
-        whole = torch.nn.functional.pad(shard, (first_id, behind), value=-torch.inf)
-        parts.append(whole.unflatten(1, (-1, BLOCK_SIZE)))
-        first_id += shard.shape[1]
-    masses = reduce(torch.logaddexp, (part.logsumexp(dim=-1) for part in parts))
-    block_ids = torch.arange(masses.shape[1]).expand_as(masses)
-    winner = first_to_arrive(masses, words(Level.BLOCK, block_ids))
-    inside = reduce(torch.maximum, (part[range(len(masses)), winner] for part in parts))
-    first = winner * BLOCK_SIZE
-    token_ids = first[:, None] + torch.arange(BLOCK_SIZE)
-    return first + first_to_arrive(inside, words(Level.TOKEN, token_ids))
 
 
 @pytest.mark.parametrize("ends", [(1,), (511,), (3, 512, 700), (512, 1024), (640, 641, 1299)])
