@@ -71,16 +71,16 @@ class StepCosts:
     def of(cls, samples: Iterable[tuple[Key, StepTimes]]) -> "StepCosts":
         """Take medians, which a single disturbed step does not move.
 
-        A key with fewer than `MIN_STEPS` steps, such as a K that only the end of a request has,
-        counts only if there is no other.
+        A key with few steps, such as a K that only the end of a request has, does not count.
         """
         grouped = defaultdict[Key, list[StepTimes]](list)
         for key, times in samples:
             grouped[key].append(times)
-        often = {key: times for key, times in grouped.items() if len(times) >= MIN_STEPS}
+        enough = min(MIN_STEPS, max(map(len, grouped.values()), default=0) / 2)
         medians = {
             key: StepTimes(*np.median([astuple(one) for one in times], axis=0).tolist())
-            for key, times in sorted((often or grouped).items())
+            for key, times in sorted(grouped.items())
+            if len(times) >= enough
         }
         return cls(medians)
 

@@ -106,6 +106,8 @@ def test_costs_are_medians_and_rare_lengths_do_not_count() -> None:
     known = StepCosts.of(((1, length), StepTimes(target=value)) for length, value in samples)
     assert known.medians.keys() == {(1, 2)}
     assert known.seconds(1, 2) == 3
+    few = StepCosts.of(((1, length), StepTimes()) for length in (0, 0, 2, 4))
+    assert few.medians.keys() == {(1, 0), (1, 2), (1, 4)}
     with pytest.raises(InvalidInputError, match="expected a measured step"):
         StepCosts.of([])
 
