@@ -7,12 +7,12 @@ from pathlib import Path
 
 from attrs import evolve
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress
+from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from ...adapters.error_text import unfit
 from ...core import POLICIES, ConfigError, SamplingParams, Synthetic
 from ...core.checks import check_choice
-from ..config import DrafterConfig, ModelsConfig
+from ..config import DRAFTERS, DrafterConfig, ModelsConfig
 from ..policies import PolicySettings, SyntheticSettings
 from ..report import new_console
 from ..tuning.goodput import Goodput
@@ -59,7 +59,7 @@ def run(options: Options) -> None:
 def progress_bars() -> Iterator[Begin]:
     """Shows a bar on stderr, if it is a terminal, for each run that begins within the context."""
     console = new_console(stderr=True)
-    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
         yield lambda name, total: partial(bars.advance, bars.add_task(name, total=total))
 
@@ -69,6 +69,8 @@ def make_benches(options: Options) -> Iterator[Bench]:
     names: Sequence[str | None] = options["drafter"] or (None,)
     if len(names) > 1 and options["adaptive"] is not None:
         raise ConfigError(f"--adaptive: expected one drafter beside it, got {len(names)}")
+    for name in names:
+        _check_models({**options, "drafter": name})
     for name in names:
         bench = make_bench({**options, "drafter": name})
         sweep = bench.sweep
@@ -103,9 +105,9 @@ def make_bench(options: Options) -> Bench:
 
 def load_models(options: Options) -> Pair:
     """The models that options name."""
+    _check_models(options)
     models = ModelsConfig(**given(options, ModelsConfig))
     drafter = DrafterConfig(name=options["drafter"], num_layers=options["draft_layers"])
-    _check_models(options)
     file, draft = options["random_weights"], options["draft_random_weights"]
     if file is None:
         return load_pair(models, drafter)
@@ -120,6 +122,8 @@ def load_models(options: Options) -> Pair:
 def _check_models(options: Options) -> None:
     """Refuse options that the other options make meaningless."""
     is_random = options["random_weights"] is not None
+    if options["drafter"] is not None:
+        check_choice("--drafter", options["drafter"], DRAFTERS)
     if options["cpu_time"] and options["device"] != "cpu":
         raise ConfigError(f"--cpu-time: expected the device cpu, got {options['device']}")
     if options.get("pair") and options["target"] is None and not is_random:
@@ -166,11 +170,9 @@ def _print_load(console: Console, results: BenchResults) -> None:
     load = results.load
     models = " and ".join(results.models.values())
     rate = "all at once" if load.request_rate is None else f"{load.request_rate:g} per second"
-    spread = f" ± {100 * load.length_spread:g}%" if load.length_spread else ""
-    length = f"{'' if load.ignore_eos else 'up to '}{load.output_len}{spread}"
     console.print(f"{models} on {results.machine['device']}, {results.date}", soft_wrap=True)
     console.print(
-        f"{load.num_requests} requests ({load.prompts} prompts) of {length} tokens, "
+        f"{load.num_requests} requests ({load.prompts} prompts) of {load.lengths} tokens, "
         f"{rate}, at most {load.max_concurrency} at a time",
         soft_wrap=True,
     )

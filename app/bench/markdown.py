@@ -10,7 +10,7 @@ def as_markdown(results: BenchResults, *, cpu_time: bool = False) -> str:
     machine, load = results.machine, results.load
     about = (
         f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}; "
-        f"{load.num_requests} requests of {load.output_len} tokens ({load.prompts} prompts), at "
+        f"{load.num_requests} requests of {load.lengths} tokens ({load.prompts} prompts), at "
         f"most {load.max_concurrency} at a time.\n"
     )
     parts = [about]

@@ -126,3 +126,9 @@ class Load:
     input_len: int | None = integer(None, 1)
     length_spread: float = number(0.0, 0, 1)
     greedy_share: float = number(0.0, 0, 1)
+
+    @property
+    def lengths(self) -> str:
+        """The lengths of outputs, in words."""
+        spread = f" ± {100 * self.length_spread:g}%" if self.length_spread else ""
+        return f"{'' if self.ignore_eos else 'up to '}{self.output_len}{spread}"

@@ -110,7 +110,7 @@ def as_markdown(results: TuneResults) -> str:
     machine, load = results.machine, results.load
     about = (
         f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}, backend "
-        f"{results.backend}, temperature {results.temperature:g}, {load.output_len} tokens per "
+        f"{results.backend}, temperature {results.temperature:g}, {load.lengths} tokens per "
         f"request{', seconds of processor time' if results.cpu_time else ''}.\n"
     )
     parts = [about, *(f"- {_recommendation(results, one)}" for one in results.concurrencies)]

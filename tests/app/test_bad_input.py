@@ -107,6 +107,7 @@ RANDOM, KERNELS = "bench --random-weights large.json", "bench kernels --device c
         ("bench --request-rate 0", "request_rate: expected a number"),
         ("bench --input-len 4 --length-spread 1.5", "length_spread: expected a number"),
         ("bench --drafter ngram,model --adaptive x.json", "--adaptive: expected one drafter"),
+        ("bench --drafter model,foo", "--drafter: expected one of model, eagle"),
         ("bench --category rain", "category: expected one of plays, prose, got 'rain'"),
         (f"bench --num-requests {NINES}", "num_requests: expected a number in [1, 1000000], got"),
         (f"bench --warm-up {NINES}", "warm_up: expected a number in [0, 1000000], got 9"),
