@@ -56,7 +56,7 @@ class DecodingConfig:
     Attributes:
         num_spec_tokens: tokens per draft, 0 for plain decoding; None for `DEFAULT_NUM_SPEC_TOKENS`
             if there is a drafter.
-        max_tokens, stop, stop_token_ids, ignore_eos: as in `GenerationRequest`.
+        max_tokens: as in `GenerationRequest`, like `stop`, `stop_token_ids` and `ignore_eos`.
         chat: put the prompt through the target's chat template.
         json_schema: a file with a JSON schema that the output follows.
         regex: a regular expression that the output matches as a whole.
@@ -98,7 +98,7 @@ class DrafterConfig(MtpSwitches):
         max_ngram: for ngram: how many of the last tokens are looked up first.
         min_ngram: for ngram: the fewest tokens that are looked up.
         num_layers: for early-exit: how many of the target's layers draft; None for a quarter.
-        normalise_features, zero_first_embedding: for mtp, see `MtpSwitches`.
+        normalise_features: for mtp, like `zero_first_embedding`; see `MtpSwitches`.
 
     Raises:
         InvalidInputError: a value is unknown or out of its range.

@@ -168,7 +168,7 @@ class SampleBatch:
         draft_to_target: [vocab_size] int64, the target id of each draft id; None means the same.
         target_vocab_size: the vocabulary of the drawn ids; required with `draft_to_target`.
         token_counts: the counts for penalties; needed only if some request has penalties.
-        allowed_tokens, allowed_rows: as in `VerifyBatch`; a draft draw has none.
+        allowed_tokens: as in `VerifyBatch`, like `allowed_rows`; a draft draw has none.
 
     Raises:
         InvalidInputError: wrong shape, dtype, device, draft index or draft stream, or masks of a

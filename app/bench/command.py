@@ -45,6 +45,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 NAMES = Several(click.STRING, "NAME")
 INTEGERS = Several(click.INT)
 NUMBERS = Several(click.FLOAT, "X")
+COUNT = click.IntRange(1)
 POLICY_NAMES = Several(Name(POLICIES))
 
 
@@ -72,7 +73,7 @@ MODELS = (
     option(
         "--layer-decay",
         float,
-        "With random weights: a layer's share of the one before.  [default: 1; early exit: less]",
+        "Each random layer adds this share of the one before.  [default: 1; early exit: less]",
     ),
     SETTINGS["models.dtype"],
     option("--device", str, "cpu, cuda or cuda:N.", "cpu"),
@@ -102,14 +103,14 @@ _BENCH = (
     option(
         "--pair",
         click.Choice(list(PAIRS)),
-        "Serve models as published: with --target and --draft, or --random-weights without FILE.",
+        "A pair's published settings, for --target and --draft, or --random-weights without FILE.",
         is_eager=True,
         callback=_preset,
     ),
-    option("--drafter", Several(Name(".config:DRAFTERS")), "What drafts.  [default: the draft]"),
+    option("--drafter", Several(Name(".config:DRAFTERS")), "What drafts.  [default: by the draft]"),
     *MODELS,
     option("--policy", POLICY_NAMES, "Which draft tokens survive.  [default: probabilistic]"),
-    option("--synthetic-acceptance-rate", NUMBERS, "Add a policy that accepts at this rate."),
+    option("--synthetic-acceptance-rate", NUMBERS, "Add the policy synthetic with this rate."),
     option("--num-spec-tokens", INTEGERS, "Tokens per draft; 0 decodes without drafts.", "4"),
     option("--temperature", NUMBERS, "0 is greedy.", "1.0", name="temperatures"),
     option("--backend", NAMES, "What verifies drafts.", "reference", name="backends"),
@@ -150,8 +151,8 @@ _KERNELS = (
     option("--logprobs", click.IntRange(0), "How many logprobs each token gets."),
     option("--allowed", click.FloatRange(0, 1), "The share of tokens that masks allow.", 1.0),
     option("--device", str, "cuda or cuda:N; cpu for a trial.", "cuda"),
-    option("--count", click.IntRange(1), "Timed calls.  [default: 60; 30 for --worst]"),
-    option("--sets", click.IntRange(1), "Sets of inputs in turn.  [default: 4]", name="num_sets"),
+    option("--count", COUNT, "Timed calls of each kind.  [default: 60; 30 for --worst]"),
+    option("--sets", COUNT, "Input sets in turn.  [default: 4; 1 for --worst]", name="num_sets"),
     click.Option(["--check/--no-check"], default=True, help="Compare tokens with the reference's."),
     option("--seconds", float, "Begin no workload after this time.  [default: no limit]"),
     option("--read", FILE, "Show an earlier run's JSON again."),

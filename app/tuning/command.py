@@ -14,7 +14,7 @@ _TUNE = (
     option(
         "--synthetic-acceptance-rate",
         NUMBERS,
-        "Add a policy that accepts drafts of the largest K at this rate.",
+        "Add the policy synthetic with this rate for drafts of the largest K.",
     ),
     option(
         "--num-spec-tokens",
