@@ -230,8 +230,11 @@ def count_halves(call, row, own, logits, low, before):
     """Count logits from a bound on by their upper halves; `before` is its `value_before`."""
     raises, value, dropped = before
     if INTERPRETED:
-        all_count = raises & (dropped < 0)
-        _count(call, row, half_bins(logits), logits >= tl.where(all_count, value, low))
+        flags = logits >= low
+        if raises:
+            logits = tl.where(logits < value, value, logits)
+            flags = half_bins(logits) != dropped
+        _count(call, row, half_bins(logits), flags)
     elif raises:
         pair = ((value.to(tl.int32, bitcast=True) >> 16) & 0xFFFF) * 0x10001
         tl.inline_asm_elementwise(
