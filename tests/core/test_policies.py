@@ -123,11 +123,7 @@ rates = st.one_of(st.sampled_from([0.0, 1.0, 1e-9, 1 - 1e-9]), st.floats(0, 1))
 
 @pytest.mark.parametrize(
     ("mean", "percent"),
-    [
-        (0.24, [46.93, 18.72, 6.35]),
-        (0.69, [90.84, 70.14, 46.03]),
-        (0.9, [100.0, 92.04, 77.96]),
-    ],
+    [(0.24, [46.93, 18.72, 6.35]), (0.69, [90.84, 70.14, 46.03]), (0.9, [100.0, 92.04, 77.96])],
 )
 def test_known_answers_for_three_tokens(mean: float, percent: list[float]) -> None:
     policy = Synthetic.from_acceptance_rate(mean, 3)
