@@ -51,7 +51,7 @@ COUNT_WARPS = 4
 COUNT_TILE = constexpr(8)
 """Blocks that counting programs read at once: 16-byte loads, four in flight per thread."""
 ADJUSTED_COUNT_TILE = constexpr(4)
-"""The same where rows have bias and penalties, which need registers, too."""
+"""The same where rows have bias and penalties, whose code would spill registers otherwise."""
 
 COUNT_REGISTERS = 64
 COUNTS_PER_PROCESSOR = 8

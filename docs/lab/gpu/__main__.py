@@ -36,7 +36,7 @@ CALM = (
     *("-W", "default", "-p", "no:benchmark", "--durations", "10"),
 )
 FORMS = ("--forms", "24")
-"""Kinds of batches: each takes a core about a minute to compile."""
+"""Kinds of batches, which bounds compiling."""
 GPU_TESTS = ("tests/backends", "tests/adapters", "tests/app", "tests/proof")
 
 
