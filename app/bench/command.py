@@ -46,6 +46,7 @@ NAMES = Several(click.STRING, "NAME")
 INTEGERS = Several(click.INT)
 NUMBERS = Several(click.FLOAT, "X")
 COUNT = click.IntRange(1)
+POSITIVE = click.FloatRange(0, min_open=True)
 POLICY_NAMES = Several(Name(POLICIES))
 
 
@@ -154,7 +155,7 @@ _KERNELS = (
     option("--count", COUNT, "Timed calls of each kind.  [default: 60; 30 for --worst]"),
     option("--sets", COUNT, "Input sets in turn.  [default: 4; 1 for --worst]", name="num_sets"),
     click.Option(["--check/--no-check"], default=True, help="Compare tokens with the reference's."),
-    option("--seconds", float, "Begin no workload after this time.  [default: no limit]"),
+    option("--seconds", POSITIVE, "Begin no workload after this time.  [default: no limit]"),
     option("--read", FILE, "Show an earlier run's JSON again."),
     *FILES,
     option("--plot", FILE, "Draw times over batch sizes."),

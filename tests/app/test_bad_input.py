@@ -139,6 +139,7 @@ RANDOM, KERNELS = "bench --random-weights large.json", "bench kernels --device c
         (f"{KERNELS} --requests 1,0", "--requests"),
         (f"{KERNELS} --requests 99999", "99999"),
         (f"{KERNELS} --vocab-size {NINES}", NINES),
+        (f"{KERNELS} --seconds 0", "'--seconds': 0.0 is not in the range x>0"),
         (f"{KERNELS} --json /dev/null/a.json", "/dev/null/a.json"),
         (f"{KERNELS} --plot /dev/null/a.svg", "/dev/null/a.svg"),
     ],

@@ -55,13 +55,14 @@ def about(run: Run) -> str:
 def tables(run: Run) -> Iterator[tuple[str, Table]]:
     """The tables with titles; a title names the batch sizes whose times a cell lists."""
     if run.lines:
-        title = "Graph replay with a cold cache, and eager call to its synchronised result, µs at"
+        calls = ", and ".join(dict.fromkeys((_call(run), "eager call"))).capitalize()
+        title = f"{calls} to its synchronised result, µs at"
         both = {line.workload: _cold(line) | _eager(line) for line in run.lines}
         yield _side_by_side(title, both, by_inputs=True)
     worst = {line.workload: _cold(line) for line in run.worst}
     if worst:
         kinds = ", ".join(dict.fromkeys(one.inputs for one in worst))
-        title = f"The slowest of {kinds} inputs, graph replay, cold cache, µs at"
+        title = f"The slowest of {kinds} inputs, {_call(run)}, µs at"
         yield _side_by_side(title, worst)
     # Both of a pair have the same outcome, so that they read the same.
     pairs = {one: evolve(one, is_applied=True) for one in worst if one.is_masked}
@@ -71,13 +72,19 @@ def tables(run: Run) -> Iterator[tuple[str, Table]]:
         yield _side_by_side(title, costs, show="{:.2f}".format)
 
 
+def _call(run: Run) -> str:
+    """What is timed unless a column says otherwise."""
+    return "graph replay, cold cache" if "cuda" in run.machine else "eager call"
+
+
 def _cold(line: Line) -> Times:
     floor: Times = {} if line.floor is None else {FLOOR: line.floor}
-    return floor | {cell.backend: cell.time for cell in line.cells}
+    return floor | {cell.column: cell.time for cell in line.cells}
 
 
 def _eager(line: Line) -> Times:
-    return {f"{one.backend}, eager": median(one.eager) if one.eager else None for one in line.cells}
+    both = [cell for cell in line.cells if cell.replays and cell.eager]
+    return {f"{cell.backend}, eager": median(cell.eager) for cell in both}
 
 
 def _ratios(times: Times, others: Times) -> Times:
@@ -137,11 +144,10 @@ def picture(run: Run) -> Picture:
     panels = defaultdict[str, dict[str, Curve]](dict)
     for line in measured:
         curves = panels[_label(line.workload, measured[0].workload)]
-        for name, time in _cold(line).items():
-            place = [cell.backend for cell in line.cells].index(name) if name != FLOOR else 0
+        for place, (name, time) in enumerate(_cold(line).items()):
             dots = {"color": f"C{place}", "marker": "o", "markersize": 4}
             if time is not None:
                 before, _ = curves.get(name, ((), {}))
                 points = [*before, (line.workload.num_reqs, time)]
                 curves[name] = points, BASELINE if name == FLOOR else dots
-    return Picture("requests", "µs, cold cache", panels, logarithmic=True)
+    return Picture("requests", f"µs, {_call(run)}", panels, logarithmic=True)

@@ -165,6 +165,11 @@ class Cell:
     first_call_seconds: float | None = None
 
     @property
+    def column(self) -> str:
+        """The backend, and a word if its time is not that of replays."""
+        return f"{self.backend}, eager" if self.eager and not self.replays else self.backend
+
+    @property
     def time(self) -> float | None:
         """The median time: of replays if there are any."""
         times = self.replays or self.eager
