@@ -1,7 +1,6 @@
 """Acceptance statistics, in the field's terms."""
 
 from collections.abc import Sequence
-from itertools import zip_longest
 
 from attrs import define, field
 
@@ -48,13 +47,3 @@ class AcceptanceStatistics:
     def acceptance_rate_per_pos(self) -> Sequence[float]:
         """The share of drafts accepted through each place."""
         return [count / self.num_drafts for count in self.num_accepted_per_pos]
-
-    def __add__(self, other: "AcceptanceStatistics") -> "AcceptanceStatistics":
-        """The statistics of both."""
-        places = zip_longest(self.num_accepted_per_pos, other.num_accepted_per_pos, fillvalue=0)
-        return AcceptanceStatistics(
-            self.num_drafts + other.num_drafts,
-            self.num_draft_tokens + other.num_draft_tokens,
-            self.num_accepted_tokens + other.num_accepted_tokens,
-            [*map(sum, places)],
-        )

@@ -9,16 +9,11 @@ drafts = st.integers(0, 8).flatmap(lambda n: st.tuples(st.just(n), st.integers(0
 histories = st.lists(drafts, max_size=20)
 
 
-def observed(history: list[tuple[int, int]]) -> AcceptanceStatistics:
-    statistics = AcceptanceStatistics()
-    for num_draft_tokens, num_accepted in history:
-        statistics.observe(num_draft_tokens, num_accepted)
-    return statistics
-
-
 @given(histories)
 def test_the_figures_add_up(history: list[tuple[int, int]]) -> None:
-    statistics = observed(history)
+    statistics = AcceptanceStatistics()
+    for draft in history:
+        statistics.observe(*draft)
     real = [draft for draft in history if draft[0] > 0]
     drafted, accepted = sum(n for n, _ in real), sum(count for _, count in real)
     assert (statistics.num_drafts, statistics.num_draft_tokens) == (len(real), drafted)
@@ -30,11 +25,3 @@ def test_the_figures_add_up(history: list[tuple[int, int]]) -> None:
         sum(count > place for _, count in real) / len(real)
         for place in range(max((n for n, _ in real), default=0))
     ]
-
-
-@given(histories, histories)
-def test_statistics_of_two_runs_add(
-    first: list[tuple[int, int]], second: list[tuple[int, int]]
-) -> None:
-    assert observed(first) + observed(second) == observed(first + second)
-    assert observed(first) + AcceptanceStatistics() == observed(first)

@@ -12,7 +12,6 @@ from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.head_drafter import HeadDrafter
 from acceptor.backends import load_sampler
 from acceptor.core import (
-    AcceptanceStatistics,
     Policy,
     Probabilistic,
     SampleBatch,
@@ -91,8 +90,8 @@ def decode(
     decoding = evolve(decoding, new_runner=new_runner)
     requests = [ask(*p, seed=i, max_tokens=NUM_TOKENS) for i, p in enumerate(PROMPTS)]
     results = evolve(decoding, sampler=noting).generate(requests)
-    total = sum((one.statistics for one in results), AcceptanceStatistics())
-    assert 0 < total.num_accepted_tokens < total.num_draft_tokens
+    num_accepted = sum(one.statistics.num_accepted_tokens for one in results)
+    assert 0 < num_accepted < sum(one.statistics.num_draft_tokens for one in results)
     texts = [[*p, *one.token_ids] for p, one in zip(PROMPTS, results, strict=True)]
     return noting.drafts, texts
 
