@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 FAILED = 1
 """The exit code of a command that fails."""
@@ -33,7 +34,21 @@ def run(place: str, *options: Mapping[str, Any], debug: bool = False) -> None:
     except AcceptorError as error:
         if debug:
             raise
-        raise click.UsageError(str(error)) from None
+        raise click.UsageError(_with_flag(str(error))) from None
+
+
+def _with_flag(message: str) -> str:
+    """An error that names the flag if one was typed, such as `--threads` for `num_threads`."""
+    setting, colon, problem = message.partition(": ")
+    ending = "-" + setting.removeprefix("num_").replace("_", "-")
+    context = click.get_current_context()
+    flags = [
+        one.opts[0]
+        for one in context.command.params
+        if one.opts[0].endswith(ending)
+        and context.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE
+    ]
+    return f"{flags[0] if len(flags) == 1 else setting}{colon}{problem}"
 
 
 class Name(click.ParamType[str]):

@@ -158,9 +158,10 @@ def make_tuner(options: Options) -> Tuner:
 def _plan(options: Options) -> Plan:
     lengths, concurrencies = options["num_spec_tokens"], options["concurrency"]
     predicted: Sequence[int] = options["predict_concurrency"] or ()
-    check_integers("concurrency", (*concurrencies, *predicted), 1, MAX_SLOTS)
+    check_integers("--concurrency", concurrencies, 1, MAX_SLOTS)
+    check_integers("--predict-concurrency", predicted, 1, MAX_SLOTS)
     if max(lengths) == 0:
-        raise ConfigError("num_spec_tokens: expected one above 0 to choose from, got 0 only")
+        raise ConfigError("--num-spec-tokens: expected one above 0 to choose from, got 0 only")
     if len(concurrencies) == 1 and not {*predicted} <= {*concurrencies}:
         raise ConfigError(
             "--predict-concurrency: expected two that are measured to draw a line through, got "
