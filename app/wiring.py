@@ -81,8 +81,24 @@ def wire_engine(config: Config) -> Engine:
     return Engine.of(wire(config).decoder, config.engine)
 
 
-def wire(config: Config) -> Wired:
-    """Load and connect everything.
+def load_weights(
+    directory: Path, models: ModelsConfig, max_model_len: int | None = None
+) -> "TransformerModel | LibraryModel":
+    """A directory's model, on the device and with the precision that a config names."""
+    dtype = None if models.dtype is None else getattr(torch, models.dtype)
+    with _typed_for_weights(directory, models.device):
+        return load_any_model(
+            directory,
+            adapter=models.adapter,
+            dtype=dtype,
+            device=models.device,
+            max_model_len=max_model_len,
+            forward=models.forward,
+        )
+
+
+def wire(config: Config, load: Callable[..., Any] = load_weights) -> Wired:
+    """Load and connect everything; `load` may be a cached `load_weights`, to share models.
 
     Raises:
         AcceptorError: a part is unknown, missing or damaged, or does not fit the others.
@@ -92,14 +108,14 @@ def wire(config: Config) -> Wired:
     num_spec_tokens = _num_spec_tokens(config, has_drafter=name is not None)
     policy = make_policy(config.policy, num_spec_tokens)
     sampler = sampler_on(known_device(config.models.device), config.backend)
-    target = _load(directory, config.models, config.models.max_model_len)
+    target = load(directory, config.models, config.models.max_model_len)
     tokenizer = Tokenizer.load(directory)
     tokenizer.check_fits(target.vocab_size)
     drafter: Drafter[Any] = NoDrafter()
     draft, vocabulary = None, None
     if num_spec_tokens:
         if name == "model" and draft_directory is not None:
-            draft = _load(draft_directory, config.models)
+            draft = load(draft_directory, config.models)
             vocabulary = _draft_vocabulary(target, tokenizer, draft, draft_directory)
         if name in HEADS:
             # The layer that mtp drafts with is in the target's files.
@@ -258,21 +274,6 @@ def _num_spec_tokens(config: Config, *, has_drafter: bool) -> int:
     if wanted is None:
         return DEFAULT_NUM_SPEC_TOKENS if has_drafter else 0
     return wanted
-
-
-def _load(
-    directory: Path, models: ModelsConfig, max_model_len: int | None = None
-) -> "TransformerModel | LibraryModel":
-    dtype = None if models.dtype is None else getattr(torch, models.dtype)
-    with _typed_for_weights(directory, models.device):
-        return load_any_model(
-            directory,
-            adapter=models.adapter,
-            dtype=dtype,
-            device=models.device,
-            max_model_len=max_model_len,
-            forward=models.forward,
-        )
 
 
 def _typed_for_weights(directory: Path, device: str) -> AbstractContextManager[None]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from attrs import evolve
@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from ...adapters.error_text import unfit
+from ...adapters.loader import random_any_model
 from ...core import POLICIES, ConfigError, SamplingParams, Synthetic
 from ...core.checks import check_choice
 from ..config import DRAFTERS, DrafterConfig, ModelsConfig
@@ -17,11 +18,12 @@ from ..policies import PolicySettings, SyntheticSettings
 from ..report import new_console
 from ..tuning.goodput import Goodput
 from ..tuning.results import read_results as read_tuned
+from ..wiring import load_weights
 from .command import Options, given
 from .comparison import print_comparison
 from .files import check_outputs, write_outputs
 from .markdown import as_markdown
-from .pair import Pair, load_pair, random_pair
+from .pair import Loader, Pair, load_pair, random_pair
 from .plots import draw_all
 from .public_pairs import OF_THE_PAIR, PAIRS
 from .requests import Begin
@@ -37,8 +39,9 @@ def run(options: Options) -> None:
     check_outputs(options, "--plots", plots and plots / "picture.svg")
     earlier = None if options["compare"] is None else read_results(options["compare"])
     console, parts, cpu_time = new_console(), list[BenchResults](), bool(options["cpu_time"])
-    for bench in make_benches(options):
-        console.print(f"memory planned: {bench.memory_plan()}", soft_wrap=True)
+    benches = [(bench, bench.memory_plan()) for bench in make_benches(options)]
+    for bench, plan in benches:
+        console.print(f"memory planned: {plan}", soft_wrap=True)
         with progress_bars() as begin:
             for latest in bench.results(begin):
                 results = joined([*parts, latest])
@@ -65,14 +68,15 @@ def progress_bars() -> Iterator[Begin]:
 
 
 def make_benches(options: Options) -> Iterator[Bench]:
-    """One benchmark for each drafter; only the first one decodes plainly, too."""
+    """One benchmark for each drafter, with one target; only the first one decodes plainly, too."""
     names: Sequence[str | None] = options["drafter"] or (None,)
     if len(names) > 1 and options["adaptive"] is not None:
         raise ConfigError(f"--adaptive: expected one drafter beside it, got {len(names)}")
     for name in names:
         _check_models({**options, "drafter": name})
+    loaders = cache(load_weights), cache(random_any_model)
     for name in names:
-        bench = make_bench({**options, "drafter": name})
+        bench = make_bench({**options, "drafter": name}, *loaders)
         sweep = bench.sweep
         if len(names) > 1:
             drafting = [length for length in sweep.num_spec_tokens if length or name == names[0]]
@@ -81,7 +85,7 @@ def make_benches(options: Options) -> Iterator[Bench]:
             yield evolve(bench, sweep=sweep)
 
 
-def make_bench(options: Options) -> Bench:
+def make_bench(options: Options, *loaders: Loader) -> Bench:
     """Make the benchmark that the options describe."""
     policies = _policies(options)
     goodputs = _goodputs(options.get("adaptive"), policies)
@@ -91,7 +95,7 @@ def make_bench(options: Options) -> Bench:
     sweep = Sweep(**given(options, Sweep) | swept)
     chosen = {"max_concurrency": max(at_once), "prompts": _prompts_name(options)}
     load = Load(**given(options, Load) | chosen)
-    pair = load_models(options)
+    pair = load_models(options, *loaders)
     prompts = pair.reader.prompts(load, options["file"], options["category"])
     if pair.parts.encode is None:
         load = evolve(load, input_len=load.input_len or 1)
@@ -103,20 +107,22 @@ def make_bench(options: Options) -> Bench:
     )
 
 
-def load_models(options: Options) -> Pair:
+def load_models(
+    options: Options, load: Loader = load_weights, make: Loader = random_any_model
+) -> Pair:
     """The models that options name."""
     _check_models(options)
     models = ModelsConfig(**given(options, ModelsConfig))
     drafter = DrafterConfig(name=options["drafter"], num_layers=options["draft_layers"])
     file, draft = options["random_weights"], options["draft_random_weights"]
     if file is None:
-        return load_pair(models, drafter)
+        return load_pair(models, drafter, load)
     if file == OF_THE_PAIR:
         if not options.get("pair"):
             raise ConfigError("--random-weights: expected a config.json or --pair, got neither")
         file, draft = PAIRS[options["pair"]].shapes
     layers = options["layer_decay"], options["target_layers"]
-    return random_pair(file, draft, models, drafter, *layers)
+    return random_pair(file, draft, models, drafter, *layers, make)
 
 
 def _check_models(options: Options) -> None:

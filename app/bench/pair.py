@@ -1,6 +1,6 @@
 """Loads a benchmark's models, or makes them with random weights, once for all of its runs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,17 @@ from ..head_drafter import HeadDrafter
 from ..policies import PolicySettings, make_policy
 from ..request_state import Detokenizer
 from ..threads import use_threads
-from ..wiring import new_drafter, runner_for, sampler_on, wire, with_settings
+from ..wiring import load_weights, new_drafter, runner_for, sampler_on, wire, with_settings
 from .requests import Reader
 from .sweep import Setting
 
 ADDED_BEHIND_EXIT = 0.1
 """About the share of layers after an early exit in what all layers of a random target add."""
 OWN_DRAFTS: Mapping[str | None, str] = {"ngram": "n-gram", "mtp": "a layer of the target"}
+
+
+Loader = Callable[..., Any]
+"""Loads or makes a model. A cached one lets pairs share it."""
 
 
 class NoText(Detokenizer):
@@ -69,8 +73,8 @@ class Pair:
         )
 
 
-def load_pair(models: ModelsConfig, drafter: DrafterConfig) -> Pair:
-    """Load the models that a config names, and the drafter.
+def load_pair(models: ModelsConfig, drafter: DrafterConfig, load: Loader = load_weights) -> Pair:
+    """Load the models that a config names, and the drafter; see `wire`.
 
     Raises:
         AcceptorError: one of them is missing, damaged or does not fit the other.
@@ -79,7 +83,7 @@ def load_pair(models: ModelsConfig, drafter: DrafterConfig) -> Pair:
     bundled = "bundled EAGLE-3 head" if drafter.name == "eagle3" else "bundled draft"
     target = "bundled target" if models.target is None else Path(models.target).name
     draft = bundled if models.draft is None else Path(models.draft).name
-    return _pair(wire(config).decoder, config, target, draft)
+    return _pair(wire(config, load).decoder, config, target, draft)
 
 
 def _pair(parts: Parts, config: Config, target: str, draft: str) -> Pair:
@@ -101,6 +105,7 @@ def random_pair(
     drafter: DrafterConfig,
     layer_decay: float | None = None,
     num_layers: int | None = None,
+    make: Loader = random_any_model,
 ) -> Pair:
     """Make models with random weights, of the shapes that config files describe.
 
@@ -112,6 +117,7 @@ def random_pair(
         layer_decay: the target's, see `RandomTensors`; None for 1, or, with an early exit, for one
             that leaves `ADDED_BEHIND_EXIT` to the layers after it.
         num_layers: a number of layers of the target below its file's.
+        make: makes the target, see `random_any_model`.
 
     Raises:
         ConfigError: a draft's shape is missing, or not allowed.
@@ -123,7 +129,7 @@ def random_pair(
         layer_decay = _usual_decay(target_file, drafter)
     dtype, context = models.dtype and getattr(torch, models.dtype), models.max_model_len
     how: dict[str, Any] = {"dtype": dtype, "device": models.device, "forward": models.forward}
-    target = random_any_model(
+    target = make(
         target_file, max_model_len=context, num_layers=num_layers, layer_decay=layer_decay, **how
     )
     name = f"{target_file.stem}, random weights"

@@ -98,9 +98,13 @@ class Bench:
         return bool(self.pair.target.device.type == "cuda")
 
     def memory_plan(self) -> MemoryPlan:
-        """The plan of the setting with the longest drafts and then the most requests at once."""
-        setting = max(self.sweep, key=lambda one: (one.num_spec_tokens, self._at_once(one)))
-        parts, limits = self._made_of(setting)
+        """The plan of the setting with the longest drafts and then the most requests at once.
+
+        Raises:
+            AcceptorError: the backend or policy of a setting does not fit.
+        """
+        made = {setting: self._made_of(setting) for setting in self.sweep}
+        parts, limits = made[max(made, key=lambda one: (one.num_spec_tokens, self._at_once(one)))]
         return MemoryPlan.of(parts, limits.num_slots, limits.max_len)
 
     def arrivals(self, setting: Setting) -> list[TimedRequest]:

@@ -108,6 +108,8 @@ RANDOM, KERNELS = "bench --random-weights large.json", "bench kernels --device c
         ("bench --input-len 4 --length-spread 1.5", "--length-spread: expected a number"),
         ("bench --drafter ngram,model --adaptive x.json", "--adaptive: expected one drafter"),
         ("bench --drafter model,foo", "--drafter: expected one of model, eagle"),
+        ("bench --drafter ngram,eagle", "--drafter: expected eagle3, as "),
+        ("bench --backend reference,fast", "--backend: expected one of reference, "),
         ("bench --category rain", "--category: expected one of plays, prose, got 'rain'"),
         (f"bench --num-requests {NINES}", "--num-requests: expected a number in [1, 1000000], got"),
         (f"bench --warm-up {NINES}", "--warm-up: expected a number in [0, 1000000], got 9"),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from attrs import astuple
@@ -13,6 +14,7 @@ from acceptor.app.bench.plots import latencies as pictured_latencies
 from acceptor.app.bench.results import BenchRun, read_results
 from acceptor.app.bench.run import Bench
 from acceptor.app.bench.sweep import Setting
+from acceptor.app.wiring import load_weights
 
 Acceptor = Callable[..., tuple[int | str, str, str]]
 Complaint = Callable[..., str]
@@ -98,13 +100,18 @@ def test_a_sweep_that_is_broken_off_leaves_what_it_had(
     assert "probabilistic, K=4" in markdown.read_text(encoding="utf-8")
 
 
-def test_drafters_stand_side_by_side(bench: Acceptor, tmp_path: Path) -> None:
+def test_drafters_stand_side_by_side_and_share_their_target(
+    bench: Acceptor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file, drafters = tmp_path / "results.json", ("model", "eagle3", "ngram", "early-exit")
+    load = Mock(wraps=load_weights)
+    monkeypatch.setattr("acceptor.app.bench.main.load_weights", load)
     sweep = ("--drafter", ",".join(drafters), "--num-spec-tokens", "0,2", "--plots", tmp_path)
     code, out, err = bench(*QUICK, *sweep, "--json", file)
     assert (code, err) == (0, "")
     assert "bundled draft, bundled EAGLE-3 head, n-gram, early exit after layer 5 on CPU" in out
     assert out.count("memory planned") == len(drafters)
+    assert load.call_count == len(["target", "draft"])
     results = read_results(file)
     assert [run.setting.label for run in results.runs] == [
         "plain",
