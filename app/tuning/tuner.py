@@ -18,6 +18,7 @@ from ..engine.engine import Engine
 from ..engine.parts import MAX_SLOTS
 from ..policies import make_policy
 from ..report import new_console
+from .costs import MIN_STEPS
 from .goodput import Goodput, Prediction, predict
 from .measure import Measurement, Plan, goodput_of
 from .results import Check, TuneResults, as_markdown, curve, print_results
@@ -130,6 +131,9 @@ def run(options: Options) -> None:
     models = " and ".join(results.models.values())
     console.print(f"{models} on {results.machine['device']}, {results.date}", soft_wrap=True)
     print_results(console, results)
+    least = MIN_STEPS * len(tuner.plan.lengths)
+    if tuner.plan.num_steps < least:
+        console.print(f"These figures are rough: take --steps {least} or more.", soft_wrap=True)
     write_outputs(results, as_markdown(results), options)
     if options["curve"] is not None:
         curve(results).draw(options["curve"])
