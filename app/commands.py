@@ -34,13 +34,14 @@ def read_config(file: Path | None, flags: Mapping[str, object]) -> Config:
     Raises:
         ConfigError: a setting is unknown, of the wrong type or out of its range.
     """
-    if "policy.acceptance_rate" in flags:
-        # A synthetic rate implies the policy's name.
-        name = flags.get("policy.name", "synthetic")
-        if name != "synthetic":
-            flag = "--synthetic-acceptance-rate"
-            raise ConfigError(f"{flag}: expected the policy synthetic, got {name}")
-        flags = {**flags, "policy.name": name}
+    rate, has_rate = "--synthetic-acceptance-rate", "policy.acceptance_rate" in flags
+    # A synthetic rate implies the policy's name.
+    flags = {"policy.name": "synthetic", **flags} if has_rate else flags
+    name = flags.get("policy.name")
+    if has_rate and name != "synthetic":
+        raise ConfigError(f"{rate}: expected the policy synthetic, got {name}")
+    if name == "synthetic" and not has_rate:
+        raise ConfigError(f"--policy: expected {rate} beside synthetic")
     table = {} if file is None else read_named(file, "a TOML file", tomllib.loads)
     typed = {path: one.opts[0] for path, one in SETTINGS.items() if path in flags}
     return structured(_with_flags(table, flags), Config, str(file), typed)

@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 FAILED = 1
 """The exit code of a command that fails."""
@@ -38,16 +37,12 @@ def run(place: str, *options: Mapping[str, Any], debug: bool = False) -> None:
 
 
 def _with_flag(message: str) -> str:
-    """An error that names the flag if one was typed, such as `--threads` for `num_threads`."""
+    """An error that names the flag of a setting, such as `--threads` for `num_threads`."""
     setting, colon, problem = message.partition(": ")
     ending = "-" + setting.removeprefix("num_").replace("_", "-")
     context = click.get_current_context()
-    flags = [
-        one.opts[0]
-        for one in context.command.params
-        if one.opts[0].endswith(ending)
-        and context.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE
-    ]
+    options = [one for one in context.command.params if one.name in _chosen(context.params)]
+    flags = [one.opts[0] for one in options if one.opts[0].endswith(ending)]
     return f"{flags[0] if len(flags) == 1 else setting}{colon}{problem}"
 
 
@@ -144,10 +139,13 @@ SETTINGS: Mapping[str, click.Option] = {
 
 def given(values: Mapping[str, Any]) -> dict[str, object]:
     """The settings that were typed: path -> value."""
-    typed = {path: values[str(one.name)] for path, one in SETTINGS.items()}
-    # Compared by identity: a switch that is off was not typed, but a 0 was.
+    return _chosen({path: values[str(one.name)] for path, one in SETTINGS.items()})
+
+
+def _chosen(values: Mapping[str, Any]) -> dict[str, object]:
+    # Compared by identity: a switch that is off was not chosen, but a 0 was.
     return {
-        path: value
-        for path, value in typed.items()
+        name: value
+        for name, value in values.items()
         if value not in (None, ()) and value is not False
     }

@@ -56,7 +56,7 @@ def make_room(*paths: Path | None) -> None:
                 # Resolved, so that a link stays a link.
                 path.touch()
                 path.resolve().unlink()
-            elif path.is_file():
+            elif path.is_file() or path.is_dir():
                 path.open("ab").close()
 
 

@@ -13,8 +13,8 @@ from ..engine.parts import MAX_SLOTS
 from ..policies import PolicySettings
 
 PLAIN = "plain"
-MAX_REQUESTS = 10**6
-"""Far more than a run needs: a slip must not fill the memory."""
+MAX_REQUESTS, LEAST_RATE = 10**6, 1e-6
+"""Far beyond what a run needs: a slip must not fill the memory, or wait for ever."""
 
 
 @frozen
@@ -117,7 +117,7 @@ class Load:
 
     num_requests: int = integer(32, 1, MAX_REQUESTS)
     max_concurrency: int = integer(8, 1, MAX_SLOTS)
-    request_rate: float | None = number(None, 0, open_below=True)
+    request_rate: float | None = number(None, LEAST_RATE)
     warm_up: int = integer(2, 0, MAX_REQUESTS)
     seed: int = integer(0, 0)
     output_len: int = integer(64, 1, MAX_POSITIONS)
