@@ -6,6 +6,7 @@ from ..adapters.draft_heads.head_config import MtpSwitches
 from ..adapters.forward_choice import FORWARDS
 from ..adapters.loader import ADAPTERS
 from ..adapters.model_config import DTYPES
+from ..backends import BACKENDS
 from ..core import InvalidInputError, Probabilistic, SamplingParams
 from ..core.checks import check_integer, check_integers
 from ..core.policies.parameters import choice, integer
@@ -41,7 +42,7 @@ class ModelsConfig:
 
     target: str | None = None
     draft: str | None = None
-    dtype: str | None = choice(None, tuple(DTYPES))
+    dtype: str | None = choice(None, DTYPES)
     device: str = "cpu"
     max_model_len: int | None = None
     num_threads: int | None = integer(None, 1, MAX_THREADS)
@@ -135,9 +136,12 @@ class Config:
     Attributes:
         backend: a name from `acceptor.backends.BACKENDS`.
         policy: which draft tokens survive; in a file the table names it and holds its settings.
+
+    Raises:
+        InvalidInputError: the backend is unknown.
     """
 
-    backend: str = "reference"
+    backend: str = choice("reference", BACKENDS)
     policy: PolicySettings = field(factory=Probabilistic)
     models: ModelsConfig = field(factory=ModelsConfig)
     drafter: DrafterConfig = field(factory=DrafterConfig)

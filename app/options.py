@@ -144,8 +144,4 @@ def given(values: Mapping[str, Any]) -> dict[str, object]:
 
 def _chosen(values: Mapping[str, Any]) -> dict[str, object]:
     # Compared by identity: a switch that is off was not chosen, but a 0 was.
-    return {
-        name: value
-        for name, value in values.items()
-        if value not in (None, ()) and value is not False
-    }
+    return {name: one for name, one in values.items() if one not in (None, ()) and one is not False}

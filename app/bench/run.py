@@ -100,8 +100,7 @@ class Bench:
     def memory_plan(self) -> MemoryPlan:
         """The plan of the setting with the longest drafts and then the most requests at once.
 
-        Raises:
-            AcceptorError: the backend or policy of a setting does not fit.
+        Raises `AcceptorError` if the backend or the policy of any setting does not fit.
         """
         made = {setting: self._made_of(setting) for setting in self.sweep}
         parts, limits = made[max(made, key=lambda one: (one.num_spec_tokens, self._at_once(one)))]

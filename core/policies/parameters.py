@@ -4,7 +4,7 @@ None is allowed where it is the default. Other libraries' numbers become Python'
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from attrs import Attribute, Factory, field
@@ -22,7 +22,7 @@ def integer(default: Any, low: int, high: float = math.inf) -> Any:
     return _parameter(default, check_integer, low=low, high=high)
 
 
-def choice(default: str | None, known: tuple[str, ...]) -> Any:
+def choice(default: str | None, known: Iterable[str]) -> Any:
     """A field for one of several names."""
     return _parameter(default, check_choice, known=known)
 
