@@ -12,6 +12,7 @@ import torch
 from attrs import evolve
 
 from ...core import POLICIES, AcceptorError, InvalidInputError
+from ...core.checks import check_integer
 from .calls import device_for
 from .campaign import CHUNK, Campaign
 from .case import Case, Generator
@@ -21,6 +22,7 @@ from .run import Check
 
 FORMS_ON_GPU = 48
 """How many kinds of batches a GPU run has by default: each needs kernels of its own."""
+LEAST = {"batches": 0, "workers": 1, "max_vocab_size": 1, "first_chunk": 0, "chunk": 1}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,6 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _campaign(wanted: argparse.Namespace, deadline: float) -> Campaign:
+    for name, least in LEAST.items():
+        check_integer(f"--{name.replace('_', '-')}", getattr(wanted, name), least)
+    file: Path | None = wanted.json
+    if file is not None and (file.is_dir() or not file.parent.is_dir()):
+        raise InvalidInputError(f"--json: expected a file in a folder that is there, got {file}")
     usual = FORMS_ON_GPU if torch.device(wanted.device).type == "cuda" else 0
     forms = usual if wanted.forms is None else wanted.forms
     return Campaign(

@@ -16,7 +16,7 @@ from acceptor.app.bench.files import make_room, read_record
 from acceptor.app.bench.kernels.inputs import MIXED, Logits, draw_drafts, make_step
 from acceptor.app.bench.kernels.measure import KernelBench
 from acceptor.app.bench.kernels.table import NOT_AVAILABLE, markdown
-from acceptor.app.bench.kernels.workload import INPUTS, Cell, Run, Workload
+from acceptor.app.bench.kernels.workload import INPUTS, Run, Workload
 from acceptor.backends import load_sampler
 from acceptor.core import Probabilistic, Recipe, SamplingParams, SamplingTensors
 from acceptor.core.allowed_tokens import unpack_allowed
@@ -158,7 +158,8 @@ def test_headline_and_worst_table_come_from_one_command(tmp_path: Path) -> None:
     masked, applied = "greedy, 50% allowed", "greedy, 50% at -inf"
     labels = {"greedy, repetition penalty 1.1", masked, applied}
     assert {line.workload.label for line in run.worst} == labels
-    assert all(cell.num_checked and not cell.num_different for cell in cells_of(run))
+    cells = [cell for line in (*run.lines, *run.worst) for cell in line.cells]
+    assert all(cell.num_checked and not cell.num_different for cell in cells)
     text = tables.read_text()
     assert "| greedy, mixed inputs |" in text
     slowest, _, costs = text.partition("mixed inputs, eager call, µs")[2].partition("**Masked")
@@ -172,10 +173,6 @@ def test_headline_and_worst_table_come_from_one_command(tmp_path: Path) -> None:
         if workload.is_masked
     )
     assert f"| {masked} | {ratio:.2f} {inputs} |" in costs
-
-
-def cells_of(run: Run) -> list[Cell]:
-    return [cell for line in (*run.lines, *run.worst) for cell in line.cells]
 
 
 def test_no_workload_begins_when_time_is_over() -> None:

@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 from acceptor.core import AcceptanceStatistics
 
 drafts = st.integers(0, 8).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))
-histories = st.lists(drafts, max_size=20)
 
 
-@given(histories)
+@given(st.lists(drafts, max_size=20))
 def test_the_figures_add_up(history: list[tuple[int, int]]) -> None:
     statistics = AcceptanceStatistics()
     for draft in history:
