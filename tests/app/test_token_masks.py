@@ -56,14 +56,14 @@ def test_flags_choose_a_grammar(acceptor: Acceptor, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--regex", "[0-9"), "regex: expected what xgrammar reads, got .*Unclosed"),
+        (("--regex", "[0-9"), "--regex: expected what xgrammar reads, got .*Unclosed"),
         (
             ("--json-schema", "/no/such/place"),
             "/no/such/place: expected a UTF-8 text file, got No such file or directory",
         ),
-        (("--regex", "\udcff"), "regex: expected what xgrammar reads, got .*surrogates"),
+        (("--regex", "\udcff"), "--regex: expected what xgrammar reads, got .*surrogates"),
         (("--json-schema", "\0"), r"\\x00: expected a UTF-8 text file, got embedded null byte"),
-        (("--json-schema", __file__), "json_schema: expected what xgrammar reads, got "),
+        (("--json-schema", __file__), "--json-schema: expected what xgrammar reads, got "),
         (("--regex", "a", "--ignore-eos"), "--ignore-eos: expected false with a grammar"),
         (("--regex", "a", "--json-schema", "b"), "--regex: expected none beside a json_schema"),
     ],
