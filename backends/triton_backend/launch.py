@@ -147,6 +147,9 @@ def _reading(plan: Plan, num_processors: int) -> Callable[..., Launch]:
 
     def launch(stage: Any, num_rows: int, *rest: Any, **options: Any) -> Launch:
         wave = num_processors * PROGRAMS_PER_PROCESSOR
+        if stage is seen_stage:
+            # It has twice as many warps.
+            wave //= 2
         # One wave, unless its programs would be few and long: they end unevenly.
         programs = wave if num_rows <= wave // 4 else wave * WAVES
         tiles = -(-plan.layout.num_blocks // TILE.value)

@@ -28,7 +28,7 @@ def draft_row(call, row):
 
 @triton.jit
 def load_row(base, inverse_map, vocab_size, ids):
-    """Logits of tokens of a row, float32; -inf outside it."""
+    """Logits of tokens of a row, in its dtype; -inf outside it."""
     inside = ids < vocab_size
     if inverse_map is None:
         # Little of a row is read twice, so caches may evict it first.
@@ -38,7 +38,7 @@ def load_row(base, inverse_map, vocab_size, ids):
     else:
         column = tl.load(inverse_map + ids, mask=inside, other=-1)
         logits = tl.load(base + column, mask=column >= 0, other=float("-inf"))
-    return widened(logits)
+    return logits
 
 
 @triton.jit
@@ -75,7 +75,7 @@ def target_logits(call, row, ids):
 def raw_logits(call, row, ids):
     """Raw logits of tokens of a target's row, any shape; -inf outside the vocabulary."""
     base = target_row(call, row)
-    return load_row(base, call.target.inverse_map, call.target.vocab_size, ids)
+    return widened(load_row(base, call.target.inverse_map, call.target.vocab_size, ids))
 
 
 @triton.jit

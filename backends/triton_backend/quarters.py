@@ -20,6 +20,7 @@ from .logits import (
     load_row,
     masked,
     target_row,
+    widened,
 )
 
 QUARTER = tl.constexpr(BLOCK_SIZE // 4)
@@ -37,18 +38,24 @@ def quarter_ids(block):
 
 @triton.jit
 def row_quarters(call, row, block):
-    """Raw logits of blocks of a row: four times [blocks, QUARTER] float32.
+    """Raw logits of blocks of a row: four times [blocks, QUARTER].
 
-    A draft's row is read by draft ids.
+    Float32 if target and draft have different dtypes. A draft's row is read by draft ids.
     """
     ids = quarter_ids(block)
-    target = call.target
+    base = target_row(call, row)
+    vocab_size = row.place * 0 + call.target.vocab_size
     if call.draft.logits is None:
-        quarters = _quarters(target_row(call, row), target.inverse_map, target.vocab_size, ids)
+        quarters = _quarters(base, call.target.inverse_map, vocab_size, ids)
+    elif call.draft.logits.dtype == call.target.logits.dtype:
+        if row.is_draft:
+            base = draft_row(call, row)
+            vocab_size = row.place * 0 + call.draft.vocab_size
+        quarters = _quarters(base, None, vocab_size, ids)
     elif row.is_draft:
-        quarters = _quarters(draft_row(call, row), None, call.draft.vocab_size, ids)
+        quarters = wide(_quarters(draft_row(call, row), None, call.draft.vocab_size, ids))
     else:
-        quarters = _quarters(target_row(call, row), target.inverse_map, target.vocab_size, ids)
+        quarters = wide(_quarters(base, None, vocab_size, ids))
     return quarters
 
 
@@ -77,8 +84,9 @@ def quarter_marks(call, row, block):
 
 @triton.jit
 def adjusted_quarters(call, row, block, quarters, marks):
-    """Logits with mask and, where they apply, bias and penalties."""
+    """Logits with mask and, where they apply, bias and penalties: float32."""
     seen, mask = marks
+    quarters = wide(quarters)
     if call.entries.bias_ids is not None or call.entries.repetition is not None:
         if row.adjusts:
             ids = quarter_ids(block)
@@ -99,6 +107,12 @@ def adjusted_quarters(call, row, block, quarters, marks):
 @triton.jit
 def _quarters(base, inverse_map, vocab_size, ids):
     return [load_row(base, inverse_map, vocab_size, ids + n * QUARTER) for n in (0, 1, 2, 3)]
+
+
+@triton.jit
+def wide(quarters):
+    """Quarters as float32."""
+    return [widened(logits) for logits in quarters]
 
 
 @triton.jit

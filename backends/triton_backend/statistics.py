@@ -12,8 +12,8 @@ import triton.language as tl
 from .adjust import changed, seen, touched
 from .device import wait_for_stage_before
 from .logits import BLOCK, seen_bytes_of
-from .quarters import TILE, adjusted_quarters, block_statistics, quarter_marks, row_quarters
-from .records import blocks_of, padded, record_words
+from .quarters import TILE, adjusted_quarters, block_statistics, quarter_marks, row_quarters, wide
+from .records import blocks_of, padded, record_words, store_here
 from .rows import open_row, row_inverse
 from .thresholds.touched import list_touched
 
@@ -63,9 +63,8 @@ def statistics_stage(call, num_parts, tiles_per_part):
             if call.scratch.raw is not None:
                 if row.is_draft == 0:
                     place = row.request.to(tl.int64) * (call.variant.num_drafts + 1) + row.place
-                    _store(
-                        call, call.scratch.raw + place * record_words(call), block, quarters, 1.0
-                    )
+                    raw = call.scratch.raw + place * record_words(call)
+                    _store(call, raw, block, wide(quarters), 1.0)
             quarters = adjusted_quarters(call, row, block, quarters, marks)
             _store(call, blocks, block, quarters, inverse)
 
@@ -73,7 +72,6 @@ def statistics_stage(call, num_parts, tiles_per_part):
 @triton.jit
 def _store(call, blocks, block, quarters, inverse):
     largest, mass = block_statistics(quarters, inverse)
-    # In one store: each store makes threads synchronise twice.
-    place = blocks + block[:, None] + tl.arange(0, 2)[None, :] * padded(call.scratch.num_blocks)
-    inside = block[:, None] < call.scratch.num_blocks
-    tl.store(place, tl.join(largest, mass), mask=inside)
+    inside = block < call.scratch.num_blocks
+    store_here(blocks + block, largest, inside)
+    store_here(blocks + padded(call.scratch.num_blocks) + block, mass, inside)

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from ..random_bits import INTERPRETED
-from ..units import LOWEST_FINITE, as_key, from_key, mass_of
+from ..units import LOWEST_FINITE, LOWEST_KEY, as_key, from_key, mass_of
 
 SIGN = tl.constexpr(2048)
 """Bins of halves of one sign: 0, all below 2**-10, one for each magnitude, and all from 63 on."""
@@ -22,9 +22,7 @@ BEYOND = tl.constexpr(BELOW.value + SIGN.value - 2)
 CHUNK = tl.constexpr(1024)
 """How many numbers a program adds up at once."""
 
-OWN_BYTES = tl.constexpr(4 * BINS.value + 4)
-"""The bytes of a program's own numbers; the last number takes what is not to be counted."""
-RESERVE = tl.constexpr(f"{{ .shared .align 16 .b8 bins[{OWN_BYTES.value}]; mov.u32 $0, bins; }}")
+RESERVE = tl.constexpr(f"{{ .shared .align 16 .b8 bins[{4 * BINS.value}]; mov.u32 $0, bins; }}")
 SET_ZERO = tl.constexpr(
     "{ .reg .b32 no; mov.b32 no, 0; st.shared.v4.b32 [$1], {no, no, no, no}; mov.b32 $0, 0; }"
 )
@@ -38,9 +36,8 @@ _COUNT_EACH = """
     xor.b32 place, place, other;
     sub.s32 place, place, $16;
     shr.u32 place, place, $20;
-    bfe.u32 other, place, 5, 5;
+    shr.u32 other, place, 4;
     xor.b32 place, place, other;
-    xor.b32 place, place, {sign};
     mad.lo.u32 place, place, 4, $24;
     red.shared.add.u32 [place], 1;
     next_{n}:"""
@@ -57,7 +54,7 @@ COUNT_KEYS = tl.constexpr(
     + """
     or.pred is, is_0, is_1; or.pred is, is, is_2; or.pred is, is, is_3;
     @!is bra done;"""
-    + "".join(_COUNT_EACH.format(n=n, logit=4 + n, sign=SIGN.value) for n in range(4))
+    + "".join(_COUNT_EACH.format(n=n, logit=4 + n) for n in range(4))
     + """
     done:
 }"""
@@ -65,54 +62,33 @@ COUNT_KEYS = tl.constexpr(
 """Does what `count_keys` does, for four logits; few are in a narrow bracket. The old number is not
 asked for, so hardware adds up what a warp adds at one place."""
 
-_FIND_PLACES = f"""
-    mov.b32 end, 0x3F803F80;
-    mov.b32 place, 0;
-    fma.rn.bf16x2 pair, pair, end, place;
-    and.b32 place, pair, 0x7FFF7FFF;
-    mov.b32 end, 0x00010001;
-    min.bf16x2 in_sign, place, end;
+COUNT_HALVES = tl.constexpr(f"""{{
+    .reg .b32 pair, size, place, end;
+    max.bf16x2 pair, $2, $5;
+    abs.bf16x2 size, pair;
     mov.b32 end, {0x10001 * BELOW.value};
-    max.bf16x2 place, place, end;
+    max.bf16x2 place, size, end;
     mov.b32 end, {0x10001 * BEYOND.value};
     min.bf16x2 place, place, end;
+    mov.b32 end, 0x00010001;
+    min.bf16x2 size, size, end;
     sub.u32 place, place, {0x10001 * BELOW.value};
-    add.u32 in_sign, in_sign, place;
-    prmt.b32 place, pair, pair, 0xBB99;
+    add.u32 place, place, size;
+    and.b32 end, pair, 0x80008000;
+    or.b32 place, place, end;
+    shr.u32 end, place, 4;
+    xor.b32 place, place, end;
     and.b32 place, place, {0x10001 * (BINS.value - 1)};
-    xor.b32 in_sign, in_sign, place;
-    shr.u32 place, in_sign, 5;
-    and.b32 place, place, 0x001F001F;
-    xor.b32 in_sign, in_sign, place;
-    mad.lo.u32 place, in_sign, 4, $4;
-    and.b32 end, place, 0xFFFF;"""
-"""The places of a pair's `half_bins`, both in one word, and that of the first."""
-
-COUNT_HALVES = tl.constexpr(f"""{{
-    .reg .pred is, is_0, is_1; .reg .b32 pair, in_sign, place, end;
-    setp.ge.f32 is_0, $2, $6;
-    setp.ge.f32 is_1, $3, $6;
-    or.pred is, is_0, is_1;
-    @!is bra done;
-    prmt.b32 pair, $2, $3, 0x7632;{_FIND_PLACES}
-    selp.b32 end, end, $8, is_0;
-    red.shared.add.u32 [end], 1;
-    shr.u32 end, place, 16;
-    selp.b32 end, end, $8, is_1;
-    red.shared.add.u32 [end], 1;
-    done:
-}}""")
-"""Counts two logits where they reach a bound."""
-
-COUNT_RAISED = tl.constexpr(f"""{{
-    .reg .b32 pair, in_sign, place, end;
-    prmt.b32 pair, $2, $3, 0x7632;
-    max.bf16x2 pair, pair, $6;{_FIND_PLACES}
+    mad.lo.u32 place, place, 4, $3;
+    and.b32 end, place, 0xFFFF;
     red.shared.add.u32 [end], 1;
     shr.u32 end, place, 16;
     red.shared.add.u32 [end], 1;
 }}""")
-"""Counts two logits, raised to the value before a bound: 17 instructions instead of 26."""
+"""Counts two bfloat16, raised to a third, by their signs and magnitudes, in 12 instructions."""
+
+NOT_COUNTED = tl.constexpr(SIGN.value)
+"""The place of -0, where logits are that do not count."""
 
 
 @triton.jit
@@ -123,13 +99,12 @@ def numbers_of(call, row):
 
 @triton.jit
 def half_bins(logits):
-    """The bins of logits by their upper halves."""
-    # Both zeros share a bin.
-    bits = (logits + 0.0).to(tl.int32, bitcast=True)
-    magnitude = (bits >> 16) & 0x7FFF
+    """The bins of logits by their upper halves; that of zero holds those beside it, too."""
+    bits = logits.to(tl.int32, bitcast=True) >> 16
+    magnitude = bits & 0x7FFF
     in_sign = tl.minimum(tl.maximum(magnitude, BELOW), BEYOND) - BELOW
     in_sign += (magnitude != 0).to(tl.int32)
-    return (in_sign ^ (bits >> 31)) + SIGN
+    return (in_sign ^ tl.where(magnitude == 0, 0, bits >> 31)) + SIGN
 
 
 @triton.jit
@@ -161,8 +136,11 @@ def clear_own(own):
 
 
 @triton.jit
-def add_up(call, row, own, dropped):
-    """Add a program's own numbers to those of the row, but for one bin."""
+def add_up(call, row, own, by_halves, dropped):
+    """Add a program's own numbers to those of the row, but for one bin.
+
+    If that is -1, and bins are of halves, what is `NOT_COUNTED` is left out.
+    """
     if not INTERPRETED:
         tl.debug_barrier()
         for chunk in range(BINS // CHUNK):
@@ -173,8 +151,12 @@ def add_up(call, row, own, dropped):
                 LOAD, "=r,r", [own + 4 * place], dtype=tl.int32, is_pure=False, pack=1
             )
             # Triton cannot tell that these are adjacent: a thread adds one, a warp 32 in a row.
-            bins = _moved(place)
-            wanted = (counted != 0) & (bins != dropped)
+            bins = _bin_at(place)
+            wanted = counted != 0
+            if by_halves:
+                in_sign = _bin_at(place & (SIGN - 1))
+                bins = tl.where(in_sign == 0, SIGN, (in_sign ^ -(place // SIGN)) + SIGN)
+                wanted = wanted & (bins != dropped) & ((dropped >= 0) | (place != NOT_COUNTED))
             tl.atomic_add(numbers_of(call, row) + bins, counted, mask=wanted, sem="relaxed")
 
 
@@ -222,34 +204,41 @@ def value_before(low, row_max, inverse, are_even):
     value = bits.to(tl.float32, bitcast=True)
     alone = are_even & (half_bins(value) != half_bins(from_key(key, 0)))
     weightless = (low == LOWEST_FINITE) & (mass_of(low, row_max, inverse) == 0)
-    return alone | weightless, value, tl.where(alone, half_bins(value), -1)
+    dropped = tl.where(alone, half_bins(value), BINS)
+    return alone | (are_even & weightless), value, dropped
 
 
 @triton.jit
-def count_halves(call, row, own, logits, low, before):
-    """Count logits from a bound on by their upper halves; `before` is its `value_before`."""
-    raises, value, dropped = before
+def upper_halves(logits, low):
+    """Logits cut to bfloat16, those below a bound as `NOT_COUNTED`."""
+    halves = logits
+    if not INTERPRETED:
+        bits = logits.to(tl.int32, bitcast=True)
+        # What is beside 0 counts as 0.
+        bits = tl.where(bits < LOWEST_KEY + 0x10000, 0, bits)
+        halves = tl.inline_asm_elementwise(
+            "prmt.b32 $0, $1, $2, 0x7632;",
+            "=r,r,r",
+            [tl.where(logits >= low, bits, LOWEST_KEY)],
+            dtype=tl.bfloat16,
+            is_pure=True,
+            pack=2,
+        )
+    return halves
+
+
+@triton.jit
+def count_halves(call, row, own, halves, low, value):
+    """Count bfloat16 from a bound on by their bins, after they are raised to a value."""
     if INTERPRETED:
-        flags = logits >= low
-        if raises:
-            logits = tl.where(logits < value, value, logits)
-            flags = half_bins(logits) != dropped
-        _count(call, row, half_bins(logits), flags)
-    elif raises:
+        logits = halves.to(tl.float32)
+        _count(call, row, half_bins(logits), logits >= low)
+    else:
         pair = ((value.to(tl.int32, bitcast=True) >> 16) & 0xFFFF) * 0x10001
         tl.inline_asm_elementwise(
-            COUNT_RAISED,
-            "=r,=r,f,f,r,r,r,r",
-            [logits, own * 0x10001, pair],
-            dtype=tl.int32,
-            is_pure=False,
-            pack=2,
-        )
-    else:
-        tl.inline_asm_elementwise(
             COUNT_HALVES,
-            "=r,=r,f,f,r,r,f,f,r,r",
-            [logits, own * 0x10001, low, own + (OWN_BYTES - 4)],
+            "=r,=r,r,r,r,r,r",
+            [halves, own * 0x10001, pair],
             dtype=tl.int32,
             is_pure=False,
             pack=2,
@@ -257,6 +246,6 @@ def count_halves(call, row, own, logits, low, before):
 
 
 @triton.jit
-def _moved(place):
-    """Where a program keeps a bin, and the reverse: bins of integers must not share a bank."""
-    return place ^ ((place >> 5) & 31) ^ SIGN
+def _bin_at(place):
+    """The bin that a program keeps at a place: bins of integers must not share a bank."""
+    return place ^ (place >> 4) ^ (place >> 8)

@@ -11,9 +11,8 @@ import triton.language as tl
 
 from ..device import wait_for_stage_before
 from ..logits import LOG2_E, NEVER
-from ..quarters import QUARTER, as_one, block_masses, law_quarters
+from ..quarters import QUARTER, adjusted_quarters, as_one, block_masses, quarter_marks, row_quarters
 from ..queue import NUM_OPEN, next_ticket, queued_row
-from ..random_bits import INTERPRETED
 from ..records import (
     ARRIVALS,
     COUNTED,
@@ -28,21 +27,22 @@ from ..records import (
     mass_words,
     number_words,
     padded,
+    store_here,
     tail_of,
 )
 from ..rows import Row, open_row, row_inverse
 from ..units import LOWEST_FINITE, from_key, in_units
-from .bins import add_up, clear_own, count_halves, count_keys, reserve_own, value_before
-from .found import HALVES, NOTHING, find_threshold
+from .bins import (
+    add_up,
+    clear_own,
+    count_halves,
+    count_keys,
+    reserve_own,
+    upper_halves,
+    value_before,
+)
+from .found import BETWEEN, HALVES, NOTHING, find_threshold
 from .touched import MOST_TOUCHED, count_touched, num_touched
-
-STORE = tl.constexpr("""{
-    .reg .pred is;
-    mov.b32 $0, 0;
-    setp.ne.s32 is, $3, 0;
-    @is st.global.f32 [$1], $2;
-}""")
-"""Buys 8% where few logits are kept: top-k 50 and top-p 0.9 of tied rows, 50% allowed, R = 256."""
 
 MOST_TILES = tl.constexpr(16)
 """The most of a part: with logits of 16 bits 128 KB, some twenty microseconds."""
@@ -102,10 +102,15 @@ def _count_part(call, row, first_tile, last_tile, own, part, TILE: tl.constexpr)
         # Their block maxima are not those of raw logits.
         reaching = tl.where(moves, -1, reaching)
     read = Row(*row[:-1], row.adjusts & (moves == 0))  # type: ignore[call-arg]
-    are_even = row.place * 0 + call.variant.key_shift == 16
-    if call.scratch.touched is not None:
-        are_even = read.adjusts == 0
-    before = value_before(low, row_max, inverse, are_even)
+    are_raw, value, dropped = value_before(low, row_max, inverse, row.mask < 0)
+    are_raw = are_raw & (counted == HALVES)
+    if call.entries.bias_ids is not None or call.entries.repetition is not None:
+        are_raw = are_raw & (read.adjusts == 0)
+    ARE_HALVES: tl.constexpr = call.variant.key_shift == 16 or call.scratch.touched is not None
+    if not ARE_HALVES:
+        are_raw = row.place < 0
+    value = tl.where(are_raw, value, NEVER)
+    dropped = tl.where(are_raw, dropped, -1)
     if counted != NOTHING:
         clear_own(own)
     for tile in range(first_tile, last_tile):
@@ -113,23 +118,30 @@ def _count_part(call, row, first_tile, last_tile, own, part, TILE: tl.constexpr)
             block = tile * TILE + tl.arange(0, TILE)
             inside = block < call.scratch.num_blocks
             largest = tl.load(source + block, mask=inside & (weighs != 0), other=NEVER)
-            quarters = law_quarters(call, read, block)
-            if counted != NOTHING:
-                each = [logits.to(tl.int32, bitcast=True) for logits in quarters]
-                bits |= each[0] | each[1] | each[2] | each[3]
-                logits = as_one(quarters)
-                if counted == HALVES:
-                    count_halves(call, row, own, logits, low, before)
-                else:
-                    count_keys(call, row, own, logits, low, high)
-            if weighs:
-                masses = block_masses(kept_logits(quarters, low), largest, inverse)
-                mass += in_units(masses * tl.exp2((largest - row_max) * scale))
-                # The closer block masses are to the kept ones, the fewer blocks a draw reads.
-                out = source + padded(call.scratch.num_blocks) + block
-                _store(out, masses, inside & (row.slot == row.source))
+            marks = quarter_marks(call, read, block)
+            raw = row_quarters(call, read, block)
+            if ARE_HALVES:
+                if are_raw:
+                    for n in tl.static_range(4):
+                        count_halves(call, row, own, raw[n], low, value)
+            if weighs | (are_raw == 0):
+                quarters = adjusted_quarters(call, read, block, raw, marks)
+                if counted == BETWEEN:
+                    count_keys(call, row, own, as_one(quarters), low, high)
+                elif (counted == HALVES) & (are_raw == 0):
+                    for n in tl.static_range(4):
+                        count_halves(call, row, own, upper_halves(quarters[n], low), low, value)
+                if call.variant.key_shift < 16:
+                    each = [logits.to(tl.int32, bitcast=True) for logits in quarters]
+                    bits |= each[0] | each[1] | each[2] | each[3]
+                if weighs:
+                    masses = block_masses(kept_logits(quarters, low), largest, inverse)
+                    mass += in_units(masses * tl.exp2((largest - row_max) * scale))
+                    # The closer block masses are to the kept ones, the fewer blocks a draw reads.
+                    out = source + padded(call.scratch.num_blocks) + block
+                    store_here(out, masses, inside & (row.slot == row.source))
     if counted != NOTHING:
-        add_up(call, row, own, tl.where(counted == HALVES, before[2], -1))
+        add_up(call, row, own, counted == HALVES, dropped)
         if call.scratch.touched is not None:
             if listed:
                 count_touched(call, row, low, moves, (row_max, inverse), part)
@@ -140,22 +152,6 @@ def _count_part(call, row, first_tile, last_tile, own, part, TILE: tl.constexpr)
             tl.atomic_max(words + ODD_BITS, odd, sem="relaxed")
     if weighs:
         tl.atomic_add(mass_words(call, row) + MASS, tl.sum(mass, 0), sem="relaxed")
-
-
-@triton.jit
-def _store(place, values, wanted):
-    """Store numbers from the threads that hold them: warps need not wait for each other."""
-    if INTERPRETED:
-        tl.store(place, values, mask=wanted)
-    else:
-        tl.inline_asm_elementwise(
-            STORE,
-            "=r,l,f,r",
-            [place.to(tl.int64), values, wanted.to(tl.int32)],
-            dtype=tl.int32,
-            is_pure=False,
-            pack=1,
-        )
 
 
 @triton.jit

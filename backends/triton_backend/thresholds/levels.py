@@ -71,6 +71,8 @@ def bin_keys(span, place):
     largest = tl.where(in_sign == 1, BELOW << 16, smallest) + 0xFFFF
     largest = tl.where(in_sign == SIGN - 1, 0x7F7FFFFF, largest)
     first = tl.where(positive, smallest, NO_KEY - largest)
+    # Zero's bin holds what is beside it on both sides.
+    first = tl.where(place == SIGN, NO_KEY - 0xFFFF, first)
     last = tl.where(positive, largest, NO_KEY - smallest)
     even = tl.where(positive, smallest, tl.where(in_sign == 0, 0, last))
     is_inner = (in_sign != 1) & (in_sign < SIGN - 1)
@@ -111,18 +113,22 @@ def bin_groups(call, row, span):
     numbers = tl.zeros([GROUPS], tl.int32)
     least = tl.zeros([GROUPS], tl.int64)
     most = tl.zeros([GROUPS], tl.int64)
+    are_vague = (span.by_halves == 0) | (span.exact == 0)
     for step in range(EACH // AT_ONCE):
         place = first + step * AT_ONCE
         number = tl.load(numbers_of(call, row) + place, cache_modifier=".cg")
         numbers += tl.sum(number, 1)
-        at_least = tl.sum(bin_masses(call, row, span, place, number, AT_LEAST), 1)
-        at_most = at_least
-        # Bins of halves that hold several values are at the ends of groups.
-        is_vague = (span.by_halves == 0) | (span.exact == 0)
-        if is_vague | (step == 0) | (step == EACH // AT_ONCE - 1):
-            at_most = tl.sum(bin_masses(call, row, span, place, number, AT_MOST), 1)
-        least += at_least
-        most += at_most
+        least += tl.sum(bin_masses(call, row, span, place, number, AT_LEAST), 1)
+        if are_vague:
+            most += tl.sum(bin_masses(call, row, span, place, number, AT_MOST), 1)
+    if are_vague == 0:
+        # Only four bins hold several values: the lowest, the highest, and those beside zero's.
+        place = tl.arange(0, 4)
+        place = tl.where(place < 2, place * (SIGN - 2), SIGN + 1 + (place - 2) * (SIGN - 2))
+        number = tl.load(numbers_of(call, row) + place, cache_modifier=".cg")
+        more = bin_masses(call, row, span, place, number, AT_MOST)
+        more -= bin_masses(call, row, span, place, number, AT_LEAST)
+        most = least + tl.sum(tl.where(group[:, None] == (place // EACH)[None, :], more, 0), 1)
     return (numbers, least, most), _summed((numbers, least, most), group >= 0)
 
 
@@ -178,8 +184,9 @@ def find_bin(call, row, span, groups, above, needed, WHAT: tl.constexpr):
         heaviest = weight
     first, even, last, is_inner = bin_keys(span, found * EACH + here)
     is_narrow = (bin_shift(span.low, span.high) <= call.variant.key_shift) | (number == 1)
+    # Odd logits have larger magnitudes than even ones, but those beside 0 have any sign.
+    is_inner = is_inner & ((odd_number == 0) | (even != 0))
     known = tl.where(span.by_halves, span.exact & is_inner, is_narrow)
-    # Odd logits have larger magnitudes than even ones. If there is one, its place is known.
     odd_are_above = even >= 0
     upper = tl.where(odd_are_above, odd, own - odd)
     in_upper = weight + upper >= needed
