@@ -16,19 +16,13 @@ MOVED = tl.constexpr(2)
 NUM_SUMS = tl.constexpr(3)
 
 
-class Drafted(NamedTuple):
-    """A row's draft token, see `open_draft`."""
+class Tested(NamedTuple):
+    """A row's draft token in both laws, see `test_draft`."""
 
     token: Any
     logit: Any
-    """Its logit in the target, -inf if the row tests no draft token."""
-    draft_logit: Any
+    """The target's, -inf if the row tests no draft token."""
     allowed: Any
-
-
-class Tested(NamedTuple):
-    """The inputs of policies that look at p and q, see `test_draft`."""
-
     log_p: Any
     log_ratio: Any
     """log p - log q: -inf where p is 0, +inf where only q is."""
@@ -41,7 +35,7 @@ class Tested(NamedTuple):
 
 @triton.jit
 def open_draft(call, row, tested):
-    """Load a row's draft token; no law is known yet."""
+    """Load a row's draft token, its logits in target and draft, and whether the mask allows it."""
     token = drafted_token(call, row.request, row.place, tested)
     ids = tl.where(tested, token, call.target.vocab_size) + tl.zeros([1], tl.int32)
     logit = tl.max(target_logits(call, row, ids), 0)
@@ -51,13 +45,14 @@ def open_draft(call, row, tested):
     allowed = row.place >= 0
     if call.masks.words is not None:
         allowed = tl.max(is_allowed(call, row, ids).to(tl.int32), 0) != 0
-    return Drafted(token, logit, draft_logit, allowed)
+    return token, logit, draft_logit, allowed
 
 
 @triton.jit
 def test_draft(call, row, law, drafted, tested):
-    """Look a row's draft token up in both laws; a row that tests none has log p of -inf."""
-    log_p = log_probs(drafted.logit, law)
+    """Look what `open_draft` loaded up in both laws; a row that tests none has log p of -inf."""
+    token, logit, draft_logit, allowed = drafted
+    log_p = log_probs(logit, law)
     dense = row.place < 0
     usable = row.place >= 0
     zero = law.inverse * 0.0
@@ -65,15 +60,14 @@ def test_draft(call, row, law, drafted, tested):
     if call.draft.logits is not None:
         if tested:
             draft_row = open_row(call, row.slot.to(tl.int32) + call.variant.num_drafts + 1)
-            dense = draft_row.exists
-            if dense:
+            if draft_row.exists:
                 found, usable = law_of(call, draft_row)
-                row_max = tl.where(usable, found.row_max, 0.0)
-                log_total = tl.where(usable, found.log_total, 0.0)
-                draft_law = Law(row_max, log_total, found.inverse, found.threshold, usable)
-    log_q = tl.where(dense, log_probs(drafted.draft_logit, draft_law), 0.0)
+                if usable:
+                    dense = draft_row.exists
+                    draft_law = found
+    log_q = tl.where(dense, log_probs(draft_logit, draft_law), 0.0)
     log_ratio = tl.where(log_p > NEVER, log_p - log_q, NEVER)
-    return Tested(log_p, log_ratio, dense, usable, draft_law)
+    return Tested(token, logit, allowed, log_p, log_ratio, dense, usable, draft_law)
 
 
 @triton.jit
@@ -92,7 +86,7 @@ def load_sum(call, row, WHAT: tl.constexpr):
 
 @triton.jit
 def bar_of(call, row, law):
-    """(log-probability, logit) that tokens must reach under a lossy policy; not for FLy."""
+    """(log-probability, logit) that tokens must reach under a lossy policy; FLy asks for none."""
     least = law.row_max * 0.0 + NEVER
     ranked = least
     if call.variant.policy == "typical":
@@ -119,12 +113,12 @@ def accepts(call, logits, law, bar):
         # Logits rank tokens: they may differ where log-probabilities tie.
         accepted = (log_p >= least) & (log_p > NEVER) & (logits >= ranked)
     else:
-        accepted = log_p < float("inf")
+        accepted = log_p >= least
     return accepted
 
 
 @triton.jit
-def leniency_of(call, row, law, drafted, test):
+def leniency_of(call, row, law, test):
     """Whether a row's draft token survives, whether FLy may forgive it, and the total variation.
 
     Under FLy other code decides survival, and the variation is what forgiving causes.
@@ -133,7 +127,7 @@ def leniency_of(call, row, law, drafted, test):
     if call.variant.policy == "fly":
         nats = load_sum(call, row, ENTROPY)
         undecided = tl.where(nats >= call.leniency.strictness, 1.0, 0.0)
-    accepted = accepts(call, drafted.logit, law, bar_of(call, row, law))
+    accepted = accepts(call, test.logit, law, bar_of(call, row, law))
     caused = tl.where(accepted, tl.maximum(1.0 - tl.exp(test.log_p), 0.0), 0.0)
     if call.draft.logits is not None:
         if test.dense:

@@ -42,9 +42,9 @@ def seen(call, request, ids):
     flags = ids * 0
     if call.entries.repetition is not None:
         inside = ids < call.target.vocab_size
-        base = request_slot(call, request) * call.counts.stride
-        in_output = tl.load(call.counts.output_counts + base + ids, mask=inside, other=0)
-        in_prompt = tl.load(call.counts.prompt_mask + base + ids, mask=inside, other=0)
+        base = request_slot(call, request) * call.requests.counts_stride
+        in_output = tl.load(call.requests.output_counts + base + ids, mask=inside, other=0)
+        in_prompt = tl.load(call.requests.prompt_mask + base + ids, mask=inside, other=0)
         flags = ((in_output > 0) | (in_prompt != 0)).to(tl.int32)
     return flags
 
@@ -110,16 +110,16 @@ def adjusted(call, row, logits, ids, seen, changed):
                 token = tl.load(draft_places(call, row.request, following_draft)).to(tl.int32)
                 occurrences += (ids == token).to(tl.int32)
                 following_draft = _next(drafted, following_draft)
-        penalties = row.penalties
-        if penalties.repetition != 1.0:
-            logits = _repeated(logits, seen | occurrences, penalties)
-        if (penalties.frequency != 0.0) | (penalties.presence != 0.0):
+        repetition, inverse, presence, frequency = row.penalties
+        if repetition != 1.0:
+            logits = _repeated(logits, seen | occurrences, repetition, inverse)
+        if (frequency != 0.0) | (presence != 0.0):
             slot = request_slot(call, row.request)
-            counts = call.counts.output_counts + slot * call.counts.stride
+            counts = call.requests.output_counts + slot * call.requests.counts_stride
             occurrences += look_up(WORDS, counts, ids, seen != 0, 0)
-            counted = penalties.frequency * occurrences.to(tl.float32)
+            counted = frequency * occurrences.to(tl.float32)
             logits -= tl.where(occurrences > 0, counted, 0.0)
-            logits -= tl.where(occurrences > 0, penalties.presence, 0.0)
+            logits -= tl.where(occurrences > 0, presence, 0.0)
     return logits
 
 
@@ -160,7 +160,7 @@ def look_up(KIND: tl.constexpr, table, number, wanted, OTHER: tl.constexpr):
 
 
 @triton.jit
-def _repeated(logits, seen, penalties):
+def _repeated(logits, seen, repetition, inverse):
     """Logits divided by the repetition penalty, or times it if negative, where tokens were seen.
 
     On a device a product that is corrected twice gives the quotient, rounded to nearest (Markstein,
@@ -168,14 +168,14 @@ def _repeated(logits, seen, penalties):
     of a general division.
     """
     if INTERPRETED:
-        divided = tl.div_rn(logits, penalties.repetition)
-        repeated = tl.where(logits > 0.0, divided, logits * penalties.repetition)
+        divided = tl.div_rn(logits, repetition)
+        repeated = tl.where(logits > 0.0, divided, logits * repetition)
         logits = tl.where(seen != 0, repeated, logits)
     else:
         logits = tl.inline_asm_elementwise(
             REPEAT,
             "=&f,f,r,f,f,f",
-            [logits, seen, penalties.repetition, penalties.inverse, -penalties.repetition],
+            [logits, seen, repetition, inverse, -repetition],
             dtype=tl.float32,
             is_pure=True,
             pack=1,

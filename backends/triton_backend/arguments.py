@@ -18,32 +18,32 @@ class TargetRows(NamedTuple):
     cu_num_logits: Any
     """None when every request owns one row."""
     starts_step: Any
-    inverse_map: Any
+    inverse_map: Any = None
     """[vocab_size] int32, the column of each token id or -1; None when columns are token ids."""
 
 
 class Masks(NamedTuple):
     """Masks of allowed tokens, see `VerifyBatch`; None where there are none."""
 
-    words: Any = None
-    stride: Any = 0
-    rows: Any = None
-    rows_step: Any = 0
+    words: Any
+    stride: Any
+    rows: Any
+    rows_step: Any
 
 
 class DraftRows(NamedTuple):
     """Rows of raw draft logits, addressed by slot and row."""
 
     logits: Any
+    vocab_size: Any
     slot_stride: Any
     row_stride: Any
-    vocab_size: Any
-    inverse_map: Any
+    inverse_map: Any = None
     """[target vocab_size] int32, the draft id of each target id or -1; None when they agree."""
 
 
 class Requests(NamedTuple):
-    """The data of each request, and its strides."""
+    """The data of each request, and its strides; the token counts for penalties are by slot."""
 
     draft_token_ids: Any
     draft_stride: Any
@@ -52,6 +52,9 @@ class Requests(NamedTuple):
     positions_step: Any
     slot_ids: Any
     slots_step: Any
+    prompt_mask: Any
+    output_counts: Any
+    counts_stride: Any
 
 
 class RecipeArguments(NamedTuple):
@@ -78,14 +81,6 @@ class Entries(NamedTuple):
     repetition: Any = None
     presence: Any = None
     frequency: Any = None
-
-
-class Counts(NamedTuple):
-    """The token counts for penalties, see `TokenCounts`, addressed by slot."""
-
-    prompt_mask: Any = None
-    output_counts: Any = None
-    stride: Any = 0
 
 
 class Leniency(NamedTuple):
@@ -176,7 +171,6 @@ class Call(NamedTuple):
     draft: DraftRows
     masks: Masks
     requests: Requests
-    counts: Counts
     entries: Entries
     target_recipe: RecipeArguments
     draft_recipe: RecipeArguments

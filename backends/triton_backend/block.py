@@ -7,7 +7,7 @@ from .accept import SURVIVED, open_draft, sums_of, test_draft
 from .device import wait_for_stage_before
 from .draw import certain_token, drawable_statistics, set_up
 from .logits import NEVER
-from .outputs import REJECTED, at_row, conclude, finish, first_halt, write_outputs
+from .outputs import ENDS, at_row, first_halt, write_outputs
 from .quarters import TILE
 from .random_bits import log_acceptance_uniform
 from .records import law_of, load_decisions
@@ -31,7 +31,6 @@ def block_stage(call, num_parts, tiles_per_part):
     index = tl.program_id(0) // num_parts // STEPS
     place = tl.program_id(0) // num_parts % STEPS + 1
     request = open_request(call, index)
-    greedy = temperature_of(call, call.target_recipe, index) == 0.0
     one_hot = index >= 0
     if call.draft.logits is not None:
         one_hot = temperature_of(call, call.draft_recipe, index) == 0.0
@@ -42,8 +41,8 @@ def block_stage(call, num_parts, tiles_per_part):
     products = _log_products(ratios, row, NUM_DRAFTS)
     uniforms = log_acceptance_uniform(request.seed, request.position + row - 1, row)
     asked = at_row(_may_halt(row, num_kept, products, uniforms).to(tl.int32), row, place)
-    if (asked != 0) & (one_hot == 0) & (greedy == 0):
-        draw, target_row, _token = _residual(call, request, place, at_row(products, row, place))
+    if (asked != 0) & (one_hot == 0) & (request.greedy == 0):
+        draw, target_row = _residual(call, request, place, at_row(products, row, place))
         first = part * tiles_per_part
         last = tl.minimum(first + tiles_per_part, tl.cdiv(call.scratch.num_blocks, TILE))
         total = index.to(tl.int64) * 0
@@ -54,40 +53,29 @@ def block_stage(call, num_parts, tiles_per_part):
         tl.atomic_add(sums_of(call, index, place) + SURVIVED, total, sem="relaxed")
     tl.debug_barrier()
     if tl.atomic_add(call.scratch.arrivals + index, 1) == num_parts * STEPS - 1:
-        if greedy:
-            conclude(call, request)
-        else:
-            masses = tl.exp(products) * (1.0 - tl.exp(log_p))
-            if one_hot == 0:
-                inside = row < NUM_DRAFTS
-                units = tl.load(sums_of(call, index, row) + SURVIVED, mask=inside, other=0)
-                masses = (units.to(tl.float64) / UNITS).to(tl.float32)
-            masses = tl.where(row < num_kept, masses, 0.0)
-            halt = _last_success(row, num_kept, products, masses, uniforms)
-            token = at_row(tokens, row, num_kept)
-            if halt < num_kept:
-                kind = halt * 0 + REJECTED
-                draw, target_row, drafted = _residual(
-                    call, request, halt, at_row(products, row, halt)
-                )
-                token = certain_token(call, target_row, draw, drafted)
-            write_outputs(call, request, halt, kind, token)
-            finish(call, request)
+        masses = tl.exp(products) * (1.0 - tl.exp(log_p))
+        if one_hot == 0:
+            inside = row < NUM_DRAFTS
+            units = tl.load(sums_of(call, index, row) + SURVIVED, mask=inside, other=0)
+            masses = (units.to(tl.float64) / UNITS).to(tl.float32)
+        halt = _last_success(row, num_kept, products, masses, uniforms)
+        halt = tl.where(request.greedy, num_kept, halt)
+        token = at_row(tokens, row, num_kept)
+        if halt < num_kept:
+            kind = halt * 0 + ENDS
+            draw, target_row = _residual(call, request, halt, at_row(products, row, halt))
+            token = certain_token(call, target_row, draw)
+        write_outputs(call, request, halt, kind, token)
 
 
 @triton.jit
 def _residual(call, request, place, log_product):
-    """Set up a draw from max(P p - q, 0) at a row, or from p without a one-hot draft's token.
-
-    Returns:
-        The draw, the row, and its draft token.
-    """
+    """Set up a draw from max(P p - q, 0), or p without a one-hot draft's token: it, and the row."""
     row = open_row(call, request.index * call.variant.num_rows + place)
     law, _usable = law_of(call, row)
     drafted = open_draft(call, row, place < request.num_drafts)
     test = test_draft(call, row, law, drafted, place < request.num_drafts)
-    how = place >= 0, place < 0, log_product
-    return set_up(call, request, row, law, test, drafted, how), row, drafted.token
+    return set_up(call, request, row, law, test, place >= 0, log_product), row
 
 
 @triton.jit

@@ -35,33 +35,24 @@ class Draw(NamedTuple):
     """log P; 0 if q is not subtracted."""
     excluded: Any
     """A token that must not be drawn, -1 for none."""
+    rejected: Any
+    """The rejected draft token, -1 for none."""
     greedy: Any
     """Whether to take the largest logit without a race."""
-    seed: Any
-    position: Any
-    stream: Any
-    draft_index: Any
+    noise: Any
+    """See `random_bits.arrivals`."""
 
 
 @triton.jit
-def set_up(call, request, row, law, test, drafted, how):
-    """Set up a draw from a row's law, or what remains of it after a rejection.
-
-    `how`: whether it recovers from a rejection; whether the request is greedy; and log P.
-    """
-    recovers, greedy, log_product = how
-    return Draw(
-        law,
-        test.draft_law,
-        recovers & test.dense,
-        log_product,
-        tl.where(recovers & (test.dense == 0), drafted.token, -1),
-        greedy,
-        request.seed,
-        request.position + row.place,
-        tl.where(recovers, RECOVER, call.stream),
-        tl.where(recovers, row.place + 1, call.draft_index),
-    )
+def set_up(call, request, row, law, test, recovers, log_product):
+    """Set up a draw from a row's law, or from what remains of it where it recovers."""
+    rejected = tl.where(recovers, test.token, -1)
+    excluded = tl.where(test.dense, -1, rejected)
+    draft_index = tl.where(recovers, row.place + 1, call.draft_index)
+    stream = tl.where(recovers, RECOVER, call.stream)
+    noise = request.seed, request.position + row.place, draft_index, stream
+    subtracts, greedy = recovers & test.dense, request.greedy & (recovers == 0)
+    return Draw(law, test.draft_law, subtracts, log_product, excluded, rejected, greedy, noise)
 
 
 @triton.jit
@@ -75,15 +66,7 @@ def drawn_token(call, row, draw):
     """Draw a token of a target's row: scalar int32, -1 if none has any mass."""
     law = draw.law
     largest, masses = load_blocks(call, blocks_of(call, row.slot))
-    noise = arrivals(
-        draw.seed,
-        draw.position,
-        draw.draft_index,
-        draw.stream,
-        BLOCK_LEVEL,
-        draw.position * 0,
-        call.variant.width,
-    )
+    noise = arrivals(draw.noise, BLOCK_LEVEL, row.place * 0, call.variant.width)
     weights = masses * tl.exp2((largest - law.row_max) * (law.inverse * LOG2_E))
     scores = tl.where((masses > 0.0) & (largest >= law.threshold), weights / noise, -1.0)
     scores = tl.where(draw.greedy, largest, scores)
@@ -97,9 +80,7 @@ def drawn_token(call, row, draw):
     token_id = winner * BLOCK + tl.arange(0, BLOCK)
     logits = target_logits(call, row, token_id)
     log_p, share = excess(call, row, draw, logits, token_id)
-    noise = arrivals(
-        draw.seed, draw.position, draw.draft_index, draw.stream, TOKEN_LEVEL, winner * BLOCK, BLOCK
-    )
+    noise = arrivals(draw.noise, TOKEN_LEVEL, winner * BLOCK, BLOCK)
     weights = tl.exp(log_p - tl.max(log_p, 0)) * share
     scores = tl.where(log_p > NEVER, weights / noise, NEVER)
     token = lowest_argmax(tl.where(draw.greedy, logits, scores), token_id)
@@ -110,7 +91,7 @@ def drawn_token(call, row, draw):
 
 
 @triton.jit
-def certain_token(call, row, draw, drafted):
+def certain_token(call, row, draw):
     """Draw a token of a target's row, even if rounding leaves nothing of max(P p - q, 0).
 
     Then draw from p without the draft token, or with it if nothing else has any mass.
@@ -120,7 +101,7 @@ def certain_token(call, row, draw, drafted):
     while (token < 0) & (attempt < 3):
         subtracts = draw.subtracts & (attempt == 0)
         log_product = tl.where(attempt == 0, draw.log_product, 0.0)
-        excluded = tl.where(attempt == 0, draw.excluded, tl.where(attempt == 1, drafted, -1))
+        excluded = tl.where(attempt == 0, draw.excluded, tl.where(attempt == 1, draw.rejected, -1))
         again = Draw(draw.law, draw.draft_law, subtracts, log_product, excluded, *draw[5:])
         token = drawn_token(call, row, again)
         attempt += 1
@@ -145,14 +126,13 @@ def _best_block(call, row, draw, bounds, noise):
     winner = row.place * 0 + NOWHERE
     left = tl.max(tl.max(bounds, 1), 0)
     while left * SLACK > best:
-        highest = tl.max(bounds, 0)
-        chosen = tl.min(tl.where(bounds == highest[None, :], block, NOWHERE), 0)
+        chosen = lowest_argmax(bounds, block)
         is_chosen = block == chosen[None, :]
         arrival = tl.sum(tl.where(is_chosen, noise, 0.0), 0)
         largest, mass = drawable_statistics(call, row, draw, chosen)
         score = tl.exp(largest) * mass / arrival
         highest_score = tl.max(score, 0)
-        first = tl.min(tl.where(score == highest_score, chosen, NOWHERE), 0)
+        first = lowest_argmax(score, chosen)
         better = (highest_score > best) | ((highest_score == best) & (first < winner))
         winner = tl.where(better & (highest_score > 0.0), first, winner)
         best = tl.maximum(best, highest_score)

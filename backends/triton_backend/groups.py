@@ -14,21 +14,12 @@ from torch import Tensor
 from ...core import SampleBatch, SampleOutput, VerifyBatch, VerifyOutput
 from ...core.call_memory import WORKSPACE_ALIGNMENT
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
-from .arguments import (
-    Counts,
-    DraftRows,
-    Entries,
-    Masks,
-    Outputs,
-    RecipeArguments,
-    Requests,
-    TargetRows,
-)
+from .arguments import DraftRows, Entries, Masks, Outputs, RecipeArguments, Requests, TargetRows
 from .plan import Plan
 
 Groups = tuple[Any, ...]
 
-NO_DRAFT = DraftRows(None, 0, 0, 0, None)
+NO_DRAFT = DraftRows(None, 0, 0, 0)
 
 
 @frozen(cache_hash=True)
@@ -66,29 +57,28 @@ def kind_of(tensor: Tensor) -> tuple[object, ...]:
 
 def batch_part(batch: VerifyBatch | SampleBatch) -> Part:
     """The part of a batch; its map of ids is inverted elsewhere."""
-    counts, masks, words = Counts(), Masks(), batch.allowed_tokens
+    drafting: tuple[Tensor | None, ...] = (None, None, None)
+    own: tuple[object, ...]
+    if isinstance(batch, SampleBatch):
+        logits, own = batch.logits, (batch.draft_index, batch.draft_stream)
+    else:
+        logits, own = batch.target_logits, (batch.max_spec_len,)
+        drafting = batch.cu_num_logits, batch.draft_token_ids, batch.draft_logits
+    starts, drafts, draft_logits = drafting
+    target = TargetRows(logits, logits.stride(0), batch.vocab_size, *_strided(starts))
+    draft = NO_DRAFT
+    if draft_logits is not None:
+        draft = DraftRows(draft_logits, draft_logits.shape[2], *draft_logits.stride()[:2])
+    masks = Masks(*_strided(batch.allowed_tokens), *_strided(batch.allowed_rows))
+    counts: tuple[Any, ...] = (None, None, 0)
     if batch.token_counts is not None:
         mask = batch.token_counts.prompt_mask
-        counts = Counts(mask, batch.token_counts.output_counts, mask.shape[1])
-    if words is not None:
-        masks = Masks(words, words.stride(0), *_strided(batch.allowed_rows))
+        counts = mask, batch.token_counts.output_counts, mask.shape[1]
     positions, slots = _strided(batch.positions), _strided(batch.slot_ids)
+    requests = Requests(*_strided(drafts, 2), *positions, *slots, *counts)
     # Rows after those of the requests do not matter.
-    facts: tuple[object, ...] = batch.num_reqs, batch.draft_to_target is None
-    if isinstance(batch, SampleBatch):
-        logits, vocab_size = batch.logits, batch.vocab_size
-        rows = TargetRows(logits, logits.stride(0), vocab_size, None, 0, None)
-        requests = Requests(None, 0, 0, *positions, *slots)
-        facts += batch.draft_index, batch.draft_stream
-        return Part.of(rows, NO_DRAFT, masks, requests, counts, facts=facts)
-    logits, starts, drafts = batch.target_logits, batch.cu_num_logits, batch.draft_token_ids
-    rows = TargetRows(logits, logits.stride(0), batch.vocab_size, *_strided(starts), None)
-    draft, draft_logits = NO_DRAFT, batch.draft_logits
-    if draft_logits is not None:
-        slot_stride, row_stride, _ = draft_logits.stride()
-        draft = DraftRows(draft_logits, slot_stride, row_stride, draft_logits.shape[2], None)
-    requests = Requests(drafts, drafts.stride(0), drafts.stride(1), *positions, *slots)
-    return Part.of(rows, draft, masks, requests, counts, facts=(*facts, batch.max_spec_len))
+    facts = batch.num_reqs, batch.draft_to_target is None, *own
+    return Part.of(target, draft, masks, requests, facts=facts)
 
 
 def params_part(params: SamplingTensors) -> Part:
@@ -149,8 +139,9 @@ def _facts(params: SamplingTensors) -> tuple[object, ...]:
     return params.num_reqs, params.target.all_greedy, params.draft.all_greedy
 
 
-def _strided(integers: Tensor | None) -> tuple[Tensor | None, int]:
-    return integers, 0 if integers is None else integers.stride(0)
+def _strided(tensor: Tensor | None, num_strides: int = 1) -> tuple[Any, ...]:
+    strides = (0,) * num_strides if tensor is None else tensor.stride()[:num_strides]
+    return tensor, *strides
 
 
 def _recipe(recipe: RecipeTensors) -> RecipeArguments:

@@ -27,17 +27,15 @@ def draft_row(call, row):
 
 
 @triton.jit
-def load_row(base, inverse_map, vocab_size, ids):
+def load_row(base, inverse_map, vocab_size, ids, wanted=True, EVICT: tl.constexpr = "evict_first"):
     """Logits of tokens of a row, in its dtype; -inf outside it."""
-    inside = ids < vocab_size
+    inside = wanted & (ids < vocab_size)
     if inverse_map is None:
         # Little of a row is read twice, so caches may evict it first.
-        logits = tl.load(
-            base + ids, mask=inside, other=float("-inf"), eviction_policy="evict_first"
-        )
+        logits = tl.load(base + ids, mask=inside, other=NEVER, eviction_policy=EVICT)
     else:
         column = tl.load(inverse_map + ids, mask=inside, other=-1)
-        logits = tl.load(base + column, mask=column >= 0, other=float("-inf"))
+        logits = tl.load(base + column, mask=column >= 0, other=NEVER)
     return logits
 
 
@@ -122,12 +120,7 @@ def masked(logits, allowed):
 @triton.jit
 def draft_logits(call, row, ids, wanted):
     """Draft logits of tokens by target id, any shape; -inf if the draft has no such token."""
+    mapped: tl.constexpr = call.draft.inverse_map is not None
+    vocab_size = call.target.vocab_size if mapped else call.draft.vocab_size
     base = draft_row(call, row)
-    if call.draft.inverse_map is None:
-        column = ids
-        known = wanted & (ids < call.draft.vocab_size)
-    else:
-        inside = wanted & (ids < call.target.vocab_size)
-        column = tl.load(call.draft.inverse_map + ids, mask=inside, other=-1)
-        known = column >= 0
-    return tl.load(base + column, mask=known, other=float("-inf")).to(tl.float32)
+    return widened(load_row(base, call.draft.inverse_map, vocab_size, ids, wanted, ""))

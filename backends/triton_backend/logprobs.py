@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from .adjust import NOWHERE
+from .draw import lowest_argmax
 from .logits import BLOCK, NEVER, raw_logits, target_logits
 from .records import Law, blocks_of, law_of, load_blocks, log_probs, record_words, summed
 from .rows import entry_of, open_row
@@ -40,8 +41,8 @@ def logprobs_stage(call):
         last_logit = law.row_max * 0.0 + float("inf")
         last_id = token * 0 - 1
         for rank in range(TOP_N):
-            highest = tl.max(tl.where(is_left, largest, NEVER), 0)
-            winner = tl.min(tl.where(is_left & (largest == highest), block, NOWHERE), 0)
+            left_block = tl.where(is_left, block, NOWHERE)
+            winner = lowest_argmax(tl.where(is_left, largest, NEVER), left_block)
             token_id, logits = _block(call, row, law, processed, winner)
             last_logit, last_id = _behind(call, logits, token_id, last_logit, last_id)
             left, left_id = _behind(call, logits, token_id, last_logit, last_id)

@@ -3,18 +3,18 @@
 import triton
 import triton.language as tl
 
+from ...core import Status
 from .accept import NUM_SUMS
 from .adjust import NOWHERE
-from .records import VERDICT, decision_of, load_decisions
+from .records import load_decisions
 from .rows import drafted_token
 
-REJECTED = tl.constexpr(0)
-BONUS = tl.constexpr(1)
-STOP_TARGET = tl.constexpr(2)
-STOP_DRAFT = tl.constexpr(3)
-GOES_ON = tl.constexpr(4)
-STOP_MASK = tl.constexpr(5)
-"""Verdicts on rows: whether a row ends the draft, and why."""
+GOES_ON = tl.constexpr(-1)
+ENDS = tl.constexpr(0)
+STOP_DRAFT = tl.constexpr(int(Status.DRAFT_LOGITS_INVALID))
+STOP_MASK = tl.constexpr(int(Status.NOTHING_ALLOWED))
+BAD_ID = tl.constexpr(int(Status.DRAFT_TOKEN_INVALID))
+"""Verdicts on rows: whether a row ends the draft with its token, or a status without one."""
 
 
 @triton.jit
@@ -39,42 +39,35 @@ def conclude(call, request):
     if call.variant.policy == "fly":
         forgiven = undecided > 0.0
         for ahead in range(1, call.leniency.window + 1):
-            follows = row + ahead <= NUM_DRAFTS
-            words = decision_of(call, request.index, row + ahead)
-            verdict = tl.load(words + VERDICT, mask=follows, other=STOP_TARGET)
-            forgiven = forgiven & (verdict == GOES_ON)
-        kinds = tl.where(forgiven & (undecided < 2.0) & (kinds == REJECTED), GOES_ON, kinds)
+            following, _, _, _ = load_decisions(call, request.index, row + ahead)
+            forgiven = forgiven & (following == GOES_ON)
+        kinds = tl.where(forgiven & (undecided < 2.0) & (kinds == ENDS), GOES_ON, kinds)
         caused = tl.where(forgiven, caused, 0.0)
     halt, kind = first_halt(row, kinds)
-    write_outputs(call, request, halt, kind, at_row(tokens, row, halt))
     if call.outputs.total_variation is not None:
-        decided = (row <= halt) & ((kinds == GOES_ON) | (kinds == REJECTED))
+        decided = (row <= halt) & (kinds <= ENDS)
         place = request.index.to(tl.int64) * (NUM_DRAFTS + 1) + row
         out = call.outputs.total_variation + place
         tl.store(out, tl.where(decided, caused, 0.0), mask=row <= NUM_DRAFTS)
-    finish(call, request)
+    write_outputs(call, request, halt, kind, at_row(tokens, row, halt))
 
 
 @triton.jit
 def write_outputs(call, request, halt, kind, token):
-    """Write the accepted tokens, the final one, -1 after it, the count and the status."""
+    """Write the accepted tokens, the final one, -1 after it, the count and the status.
+
+    Then zero the counters that programs shared, as the next call expects.
+    """
     NUM_DRAFTS: tl.constexpr = call.variant.num_drafts
     place = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
-    emitted = tl.where((kind == REJECTED) | (kind == BONUS), token, -1)
+    emitted = tl.where(kind == ENDS, token, -1)
     accepted = drafted_token(call, request.index, place, place < request.num_drafts)
     ids = tl.where(place < halt, accepted, tl.where(place == halt, emitted, -1))
     out = call.outputs.token_ids + request.index.to(tl.int64) * (NUM_DRAFTS + 1) + place
     tl.store(out, ids.to(tl.int64), mask=place <= NUM_DRAFTS)
     if call.outputs.num_accepted is not None:
         tl.store(call.outputs.num_accepted + request.index, halt)
-    stopped = tl.where(kind == STOP_TARGET, call.variant.invalid, 0)
-    stopped += tl.where(kind == STOP_DRAFT, 2, 0) + tl.where(kind == STOP_MASK, 8, 0)
-    tl.store(call.outputs.status + request.index, stopped + request.flagged * 4)
-
-
-@triton.jit
-def finish(call, request):
-    """Zero the counters that programs shared, as the next call expects."""
+    tl.store(call.outputs.status + request.index, kind + request.flagged * BAD_ID)
     tl.store(call.scratch.arrivals + request.index, 0)
     if call.scratch.num_touched is not None:
         tl.store(call.scratch.num_touched + request.index, 0)

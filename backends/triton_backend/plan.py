@@ -128,7 +128,9 @@ def _kernel_policy(policy: Policy, vocab_size: int) -> tuple[str, tuple[int, ...
         case Typical():
             return policy.name, (), Leniency(policy.epsilon, policy.delta, 0, 0)
         case RelaxedTopN():
-            return policy.name, (), Leniency(0.0, policy.delta, policy.num_likely, 0)
+            # What is at least the vocabulary does not cut.
+            top_n = policy.num_likely if policy.num_likely < vocab_size else 0
+            return policy.name, (), Leniency(0.0, policy.delta, top_n, 0)
         case Fly():
             nats = policy.min_entropy * math.log(vocab_size)
             return policy.name, (), Leniency(nats, 0.0, 0, policy.window)

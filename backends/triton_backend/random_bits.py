@@ -16,18 +16,17 @@ TOKEN_LEVEL = tl.constexpr(int(Level.TOKEN))
 
 
 @triton.jit
-def arrivals(seed, position, draft_index, stream, LEVEL: tl.constexpr, first, N: tl.constexpr):
+def arrivals(noise, LEVEL: tl.constexpr, first, N: tl.constexpr):
     """The exponentials that N consecutive candidates race against: [N] float32.
 
     Args:
-        seed: scalar int64.
-        position, draft_index, stream: scalars.
+        noise: seed, position, draft index and stream: scalars.
         LEVEL: the race's.
         first: scalar, the first candidate, divisible by 4.
         N: at least 4.
     """
     group = first // 4 + tl.arange(0, N // 4)
-    word_0, word_1, word_2, word_3 = _words(seed, group, position, draft_index, stream, LEVEL)
+    word_0, word_1, word_2, word_3 = _words(noise, group, LEVEL)
     words = tl.join(tl.join(word_0, word_2), tl.join(word_1, word_3))
     return exponential(tl.reshape(words, [N]))
 
@@ -35,12 +34,14 @@ def arrivals(seed, position, draft_index, stream, LEVEL: tl.constexpr, first, N:
 @triton.jit
 def acceptance_bits(seed, position, draft_index):
     """The 23 bits of an acceptance uniform: int32."""
-    word, _, _, _ = _words(seed, position * 0, position, draft_index, ACCEPT, BLOCK_LEVEL)
+    noise = seed, position, draft_index, ACCEPT
+    word, _, _, _ = _words(noise, position * 0, BLOCK_LEVEL)
     return (word >> 9).to(tl.int32)
 
 
 @triton.jit
-def _words(seed, group, position, draft_index, stream, LEVEL: tl.constexpr):
+def _words(noise, group, LEVEL: tl.constexpr):
+    seed, position, draft_index, stream = noise
     zero = group * 0
     return tl.philox(
         seed,

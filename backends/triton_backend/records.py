@@ -220,7 +220,7 @@ def load_decisions(call, request, row):
     numbers = words.to(tl.pointer_type(tl.float32), bitcast=True)
     there = row <= call.variant.num_drafts
     return (
-        tl.load(words + VERDICT, mask=there, other=2),
+        tl.load(words + VERDICT, mask=there, other=0),
         tl.load(words + TOKEN, mask=there, other=-1),
         tl.load(numbers + RATIO, mask=there, other=0.0),
         tl.load(numbers + LOG_P, mask=there, other=0.0),

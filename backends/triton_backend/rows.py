@@ -14,13 +14,11 @@ class Request(NamedTuple):
     """One request, see `open_request`."""
 
     index: Any
-    start: Any
-    """The index of its first row of target logits, int64."""
-    num_rows: Any
     num_drafts: Any
     """The draft's length up to the first bad id."""
     flagged: Any
     """1 if that id is out of range."""
+    greedy: Any
     seed: Any
     position: Any
     """The position that its first row decides."""
@@ -44,18 +42,9 @@ class Row(NamedTuple):
     mask: Any
     """The index of its mask, int64; negative for none, as for drafts."""
     penalties: Any
+    """Repetition, 1 / repetition, presence and frequency, neutral where there are none."""
     adjusts: Any
     """Whether bias and penalties apply."""
-
-
-class Penalties(NamedTuple):
-    """The penalties of a row's request, neutral where there are none."""
-
-    repetition: Any
-    inverse: Any
-    """1 / repetition."""
-    presence: Any
-    frequency: Any
 
 
 class Recipe(NamedTuple):
@@ -73,22 +62,19 @@ class Recipe(NamedTuple):
 @triton.jit
 def request_slot(call, request):
     """The request's slot in draft logits and token counts, int64."""
-    if call.requests.slot_ids is None:
-        slot = request.to(tl.int64)
-    else:
-        place = request.to(tl.int64) * call.requests.slots_step
-        slot = tl.load(call.requests.slot_ids + place).to(tl.int64)
+    slot = request.to(tl.int64)
+    if call.requests.slot_ids is not None:
+        slot = tl.load(call.requests.slot_ids + slot * call.requests.slots_step).to(tl.int64)
     return slot
 
 
 @triton.jit
 def first_row(call, request):
     """A request's first row, and how many it has: (int64, int32)."""
-    if call.target.cu_num_logits is None:
-        start = request.to(tl.int64)
-        num_rows = request * 0 + 1
-    else:
-        starts = call.target.cu_num_logits + request.to(tl.int64) * call.target.starts_step
+    start = request.to(tl.int64)
+    num_rows = request * 0 + 1
+    if call.target.cu_num_logits is not None:
+        starts = call.target.cu_num_logits + start * call.target.starts_step
         start = tl.load(starts).to(tl.int64)
         end = tl.load(starts + call.target.starts_step).to(tl.int64)
         num_rows = (end - start).to(tl.int32)
@@ -115,7 +101,7 @@ def draft_places(call, request, place):
 def open_request(call, index):
     """The request of this index."""
     NUM_DRAFTS: tl.constexpr = call.variant.num_drafts
-    start, num_rows = first_row(call, index)
+    _start, num_rows = first_row(call, index)
     num_drafts = num_rows * 0
     flagged = num_rows * 0
     if NUM_DRAFTS > 0:
@@ -128,10 +114,10 @@ def open_request(call, index):
         num_drafts = tl.min(tl.where(good, WIDTH, place), 0)
         out_of_range = (place == num_drafts) & (place < limit) & (token_id != -1)
         flagged = tl.max(out_of_range.to(tl.int32), 0)
+    greedy = temperature_of(call, call.target_recipe, index) == 0.0
     seed = tl.load(call.entries.seeds + entry_of(call, index))
     positions = call.requests.positions + index.to(tl.int64) * call.requests.positions_step
-    position = tl.load(positions).to(tl.int32)
-    return Request(index, start, num_rows, num_drafts, flagged, seed, position)
+    return Request(index, num_drafts, flagged, greedy, seed, tl.load(positions).to(tl.int32))
 
 
 @triton.jit
@@ -174,25 +160,18 @@ def open_row(call, slot):
 
 @triton.jit
 def _penalties(call, request):
-    repetition = request * 0 + 1.0
-    inverse = repetition
-    presence = request * 0.0
-    frequency = presence
-    if call.entries.repetition is not None:
-        entry = entry_of(call, request)
-        repetition = tl.load(call.entries.repetition + entry)
-        inverse = tl.div_rn(1.0, repetition)
-        presence = tl.load(call.entries.presence + entry)
-        frequency = tl.load(call.entries.frequency + entry)
-    return Penalties(repetition, inverse, presence, frequency)
+    entry = entry_of(call, request)
+    repetition = _number(call.entries.repetition, entry, 1.0)
+    presence = _number(call.entries.presence, entry, 0.0)
+    frequency = _number(call.entries.frequency, entry, 0.0)
+    return repetition, tl.div_rn(1.0, repetition), presence, frequency
 
 
 @triton.jit
 def entry_of(call, request):
     """The index of a request's parameters."""
-    if call.entries.numbers is None:
-        entry = request
-    else:
+    entry = request
+    if call.entries.numbers is not None:
         entry = tl.load(call.entries.numbers + request).to(tl.int32)
     return entry
 
@@ -206,44 +185,37 @@ def temperature_of(call, recipe, request):
 @triton.jit
 def row_inverse(call, row):
     """1 / temperature of a row; 1 if its request is greedy."""
-    temperature = temperature_of(call, call.target_recipe, row.request)
-    if call.draft.logits is not None:
-        if row.is_draft:
-            temperature = temperature_of(call, call.draft_recipe, row.request)
-    return 1.0 / tl.where(temperature == 0.0, 1.0, temperature)
+    return row_recipe(call, row).inverse
 
 
 @triton.jit
 def row_recipe(call, row):
     """A row's `Recipe`; relaxed acceptance makes that of the target's second rows."""
-    greedy, min_p, top_k, top_p = _recipe(call, call.target_recipe, row.request)
-    vocab_size = row.place * 0 + call.target.vocab_size
+    temperature, min_p, top_k, top_p = _recipe(call, call.target_recipe, call.target, row)
     if call.draft.logits is not None:
         if row.is_draft:
-            greedy, min_p, top_k, top_p = _recipe(call, call.draft_recipe, row.request)
-            vocab_size = row.place * 0 + call.draft.vocab_size
+            temperature, min_p, top_k, top_p = _recipe(call, call.draft_recipe, call.draft, row)
     if call.variant.policy == "relaxed":
         second = row.slot != row.source
         min_p = tl.where(second, 0.0, min_p)
         top_k = tl.where(second, call.leniency.top_n, top_k)
         top_p = tl.where(second, 1.0, top_p)
-    top_k = tl.where(top_k < vocab_size, top_k, 0)
-    return Recipe(row_inverse(call, row), greedy, min_p, top_k, top_p)
+    greedy = temperature == 0.0
+    return Recipe(1.0 / tl.where(greedy, 1.0, temperature), greedy, min_p, top_k, top_p)
 
 
 @triton.jit
-def _recipe(call, recipe, request):
-    temperature = temperature_of(call, recipe, request)
-    entry = entry_of(call, request)
-    min_p = _filter(recipe.min_p, entry, 0.0)
-    top_k = _filter(recipe.top_k, entry, 0)
-    return temperature == 0.0, min_p, top_k, _filter(recipe.top_p, entry, 1.0)
+def _recipe(call, recipe, rows, row):
+    entry = entry_of(call, row.request)
+    min_p = _number(recipe.min_p, entry, 0.0)
+    top_k = _number(recipe.top_k, entry, 0)
+    top_k = tl.where(top_k < rows.vocab_size, top_k, 0)
+    return tl.load(recipe.temperature + entry), min_p, top_k, _number(recipe.top_p, entry, 1.0)
 
 
 @triton.jit
-def _filter(values, entry, neutral):
-    if values is None:
-        value = entry * 0 + neutral
-    else:
-        value = tl.load(values + entry)
-    return value
+def _number(values, entry, neutral):
+    number = entry * 0 + neutral
+    if values is not None:
+        number = tl.load(values + entry)
+    return number

@@ -21,8 +21,8 @@ from .device import wait_for_stage_before
 from .logits import NEVER, draft_logits, is_allowed
 from .quarters import QUARTER, TILE, law_quarters, quarter_ids, quarters_sum
 from .records import blocks_of, law_of, log_probs
-from .rows import open_request, open_row, temperature_of
-from .units import in_units
+from .rows import open_request, open_row
+from .units import LOWEST_FINITE, in_units
 
 
 @triton.jit
@@ -38,17 +38,16 @@ def sums_stage(call, num_parts, tiles_per_part, WHAT: tl.constexpr):
     place = number % call.variant.num_drafts
     request = open_request(call, number // call.variant.num_drafts)
     row = open_row(call, request.index * call.variant.num_rows + place)
-    greedy = temperature_of(call, call.target_recipe, request.index) == 0.0
-    tested = (place < request.num_drafts) & (greedy == 0)
+    tested = (place < request.num_drafts) & (request.greedy == 0)
     drafted = open_draft(call, row, tested)
     wait_for_stage_before(call.variant.overlaps)
     if tested:
         law, needed = law_of(call, row)
         test = test_draft(call, row, law, drafted, tested)
         survived = law.row_max * 0.0 + 1.0
-        bar = (survived, survived)
+        bar = (LOWEST_FINITE, NEVER)
         if WHAT != ENTROPY:
-            needed = needed & test.dense & test.usable
+            needed = needed & test.dense
             bar = bar_of(call, row, law)
             if call.variant.policy == "fly":
                 needed = needed & (load_sum(call, row, ENTROPY) >= call.leniency.strictness)
@@ -63,21 +62,11 @@ def sums_stage(call, num_parts, tiles_per_part, WHAT: tl.constexpr):
                 block = tile * TILE + tl.arange(0, TILE)
                 inside = block < call.scratch.num_blocks
                 largest = tl.load(blocks_of(call, row.slot) + block, mask=inside, other=NEVER)
-                reached = _counts(call, largest, law, bar, WHAT) & inside
+                reached = accepts(call, largest, law, bar) & inside
                 if tl.max(reached.to(tl.int32), 0) > 0:
                     sums = _block_sums(call, row, block, law, test, (bar, survived), WHAT)
                     total += tl.sum(in_units(sums), 0)
             tl.atomic_add(sums_of(call, row.request, place) + WHAT, total, sem="relaxed")
-
-
-@triton.jit
-def _counts(call, logits, law, bar, WHAT: tl.constexpr):
-    """Which tokens a sum counts."""
-    if WHAT == ENTROPY:
-        counts = log_probs(logits, law) > NEVER
-    else:
-        counts = accepts(call, logits, law, bar)
-    return counts
 
 
 @triton.jit
@@ -93,13 +82,13 @@ def _block_sums(call, row, block, law, test, bounds, WHAT: tl.constexpr):
 
 @triton.jit
 def _terms(call, row, logits, ids, law, test, bounds, WHAT: tl.constexpr):
-    log_p = tl.minimum(log_probs(logits, law), 0.0)
+    log_p = log_probs(logits, law)
     if WHAT == ENTROPY:
+        log_p = tl.minimum(log_p, 0.0)
         terms = tl.where(log_p > NEVER, -log_p * tl.exp(log_p), 0.0)
     else:
         bar, survived = bounds
-        log_p = log_probs(logits, law)
-        terms = tl.exp(log_probs(draft_logits(call, row, ids, test.dense), test.draft_law))
+        terms = tl.exp(log_probs(draft_logits(call, row, ids, True), test.draft_law))
         counts = accepts(call, logits, law, bar)
         if call.masks.words is not None:
             counts = counts & is_allowed(call, row, ids)
