@@ -33,10 +33,8 @@ class Draw(NamedTuple):
     """Whether q is subtracted."""
     log_product: Any
     """log P; 0 if q is not subtracted."""
-    excluded: Any
-    """A token that must not be drawn, -1 for none."""
     rejected: Any
-    """The rejected draft token, -1 for none."""
+    """The rejected draft token, -1 for none; it must not be drawn unless q is subtracted."""
     greedy: Any
     """Whether to take the largest logit without a race."""
     noise: Any
@@ -47,12 +45,11 @@ class Draw(NamedTuple):
 def set_up(call, request, row, law, test, recovers, log_product):
     """Set up a draw from a row's law, or from what remains of it where it recovers."""
     rejected = tl.where(recovers, test.token, -1)
-    excluded = tl.where(test.dense, -1, rejected)
     draft_index = tl.where(recovers, row.place + 1, call.draft_index)
     stream = tl.where(recovers, RECOVER, call.stream)
     noise = request.seed, request.position + row.place, draft_index, stream
     subtracts, greedy = recovers & test.dense, request.greedy & (recovers == 0)
-    return Draw(law, test.draft_law, subtracts, log_product, excluded, rejected, greedy, noise)
+    return Draw(law, test.draft_law, subtracts, log_product, rejected, greedy, noise)
 
 
 @triton.jit
@@ -72,7 +69,7 @@ def drawn_token(call, row, draw):
     scores = tl.where(draw.greedy, largest, scores)
     block = tl.arange(0, call.variant.width)
     winner = lowest_argmax(scores, block)
-    if (draw.subtracts | (draw.excluded >= 0) | (law.exact == 0)) & (draw.greedy == 0):
+    if ((draw.rejected >= 0) | (law.exact == 0)) & (draw.greedy == 0):
         scores *= tl.exp(draw.log_product - law.log_total)
         winner = _best_block(call, row, draw, scores, noise)
     found = winner < call.scratch.num_blocks
@@ -101,8 +98,8 @@ def certain_token(call, row, draw):
     while (token < 0) & (attempt < 3):
         subtracts = draw.subtracts & (attempt == 0)
         log_product = tl.where(attempt == 0, draw.log_product, 0.0)
-        excluded = tl.where(attempt == 0, draw.excluded, tl.where(attempt == 1, draw.rejected, -1))
-        again = Draw(draw.law, draw.draft_law, subtracts, log_product, excluded, *draw[5:])
+        rejected = tl.where(attempt < 2, draw.rejected, -1)
+        again = Draw(draw.law, draw.draft_law, subtracts, log_product, rejected, *draw[5:])
         token = drawn_token(call, row, again)
         attempt += 1
     return token
@@ -163,7 +160,8 @@ def excess(call, row, draw, logits, ids):
         larger = log_p > log_q
         share = 1.0 - tl.exp(tl.where(larger, log_q - log_p, 0.0))
         log_p = tl.where(larger, log_p, NEVER)
-    return tl.where(ids == draw.excluded, NEVER, log_p), share
+    excluded = tl.where(draw.subtracts, -1, draw.rejected)
+    return tl.where(ids == excluded, NEVER, log_p), share
 
 
 @triton.jit
