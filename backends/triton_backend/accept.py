@@ -78,9 +78,10 @@ def sums_of(call, request, place):
 
 
 @triton.jit
-def load_sum(call, row, WHAT: tl.constexpr):
-    """Load one of a row's sums."""
-    units = tl.load(sums_of(call, row.request, row.place) + WHAT)
+def load_sum(call, request, place, WHAT: tl.constexpr):
+    """Load one of the sums of rows that test draft tokens, shaped like place; 0 of other rows."""
+    tested = place < call.variant.num_drafts
+    units = tl.load(sums_of(call, request, place) + WHAT, mask=tested, other=0)
     return (units.to(tl.float64) / UNITS).to(tl.float32)
 
 
@@ -90,7 +91,7 @@ def bar_of(call, row, law):
     least = law.row_max * 0.0 + NEVER
     ranked = least
     if call.variant.policy == "typical":
-        nats = load_sum(call, row, ENTROPY)
+        nats = load_sum(call, row.request, row.place, ENTROPY)
         strictness = tl.log(call.leniency.strictness + nats * 0.0)
         least = tl.minimum(strictness, tl.log(call.leniency.delta + nats * 0.0) - nats)
     if call.variant.policy == "relaxed":
@@ -125,11 +126,11 @@ def leniency_of(call, row, law, test):
     """
     undecided = law.row_max * 0.0
     if call.variant.policy == "fly":
-        nats = load_sum(call, row, ENTROPY)
+        nats = load_sum(call, row.request, row.place, ENTROPY)
         undecided = tl.where(nats >= call.leniency.strictness, 1.0, 0.0)
     accepted = accepts(call, test.logit, law, bar_of(call, row, law))
     caused = tl.where(accepted, tl.maximum(1.0 - tl.exp(test.log_p), 0.0), 0.0)
     if call.draft.logits is not None:
         if test.dense:
-            caused = load_sum(call, row, MOVED)
+            caused = load_sum(call, row.request, row.place, MOVED)
     return accepted, undecided, caused

@@ -35,9 +35,9 @@ class DraftRows(NamedTuple):
     """Rows of raw draft logits, addressed by slot and row."""
 
     logits: Any
-    vocab_size: Any
     slot_stride: Any
     row_stride: Any
+    vocab_size: Any
     inverse_map: Any = None
     """[target vocab_size] int32, the draft id of each target id or -1; None when they agree."""
 

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .accept import SURVIVED, open_draft, sums_of, test_draft
+from .accept import SURVIVED, load_sum, open_draft, sums_of, test_draft
 from .device import wait_for_stage_before
 from .draw import certain_token, drawable_statistics, set_up
 from .logits import NEVER
@@ -12,7 +12,7 @@ from .quarters import TILE
 from .random_bits import log_acceptance_uniform
 from .records import law_of, load_decisions
 from .rows import open_request, open_row, temperature_of
-from .units import UNITS, in_units
+from .units import in_units
 
 SLACK = tl.constexpr(1e-4)
 """More than rounding can change the logarithm of a sum of probabilities."""
@@ -55,9 +55,7 @@ def block_stage(call, num_parts, tiles_per_part):
     if tl.atomic_add(call.scratch.arrivals + index, 1) == num_parts * STEPS - 1:
         masses = tl.exp(products) * (1.0 - tl.exp(log_p))
         if one_hot == 0:
-            inside = row < NUM_DRAFTS
-            units = tl.load(sums_of(call, index, row) + SURVIVED, mask=inside, other=0)
-            masses = (units.to(tl.float64) / UNITS).to(tl.float32)
+            masses = load_sum(call, index, row, SURVIVED)
         halt = _last_success(row, num_kept, products, masses, uniforms)
         halt = tl.where(request.greedy, num_kept, halt)
         token = at_row(tokens, row, num_kept)

@@ -68,7 +68,8 @@ def batch_part(batch: VerifyBatch | SampleBatch) -> Part:
     target = TargetRows(logits, logits.stride(0), batch.vocab_size, *_strided(starts))
     draft = NO_DRAFT
     if draft_logits is not None:
-        draft = DraftRows(draft_logits, draft_logits.shape[2], *draft_logits.stride()[:2])
+        slot_stride, row_stride, _ = draft_logits.stride()
+        draft = DraftRows(draft_logits, slot_stride, row_stride, draft_logits.shape[2])
     masks = Masks(*_strided(batch.allowed_tokens), *_strided(batch.allowed_rows))
     counts: tuple[Any, ...] = (None, None, 0)
     if batch.token_counts is not None:

@@ -46,9 +46,8 @@ def conclude(call, request):
     halt, kind = first_halt(row, kinds)
     if call.outputs.total_variation is not None:
         decided = (row <= halt) & (kinds <= ENDS)
-        place = request.index.to(tl.int64) * (NUM_DRAFTS + 1) + row
-        out = call.outputs.total_variation + place
-        tl.store(out, tl.where(decided, caused, 0.0), mask=row <= NUM_DRAFTS)
+        out = call.outputs.total_variation + request.index.to(tl.int64) * (NUM_DRAFTS + 1)
+        tl.store(out + row, tl.where(decided, caused, 0.0), mask=row <= NUM_DRAFTS)
     write_outputs(call, request, halt, kind, at_row(tokens, row, halt))
 
 

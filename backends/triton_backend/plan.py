@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from attrs import frozen
-from torch import Tensor
 from triton import next_power_of_2
 from triton.language import constexpr
 
@@ -20,6 +19,9 @@ from .arguments import Leniency, Variant
 from .workspace import Layout
 
 NOT_LENIENT = Leniency(0.0, 0.0, 0, 0)
+
+ZERO_BITS = {torch.bfloat16: 16, torch.float16: 13, torch.float32: 0}
+"""How many low bits of a logit are 0 as float32, unless something is added to it."""
 
 
 @frozen(slots=False)
@@ -65,18 +67,18 @@ def plan_of(
         UnavailableError: there are no kernels for the policy.
     """
     step = step_of(batch, params, policy)
-    params, draft, longest = step.params, step.draft_logits, batch.vocab_size
+    params, draft = step.params, step.draft_logits
     name, rates, leniency = _kernel_policy(step.policy, batch.vocab_size)
     # Relaxed acceptance ranks tokens as filters do.
-    is_relaxed, recipes = name == "relaxed", [params.target]
+    is_relaxed, recipes, logits = name == "relaxed", [params.target], [step.logits]
     if draft is not None:
-        recipes, longest = [params.target, params.draft], max(longest, draft.shape[-1])
+        recipes, logits = [params.target, params.draft], [step.logits, draft]
     ranks = is_relaxed or any(recipe.any_min_p or recipe.any_top_k for recipe in recipes)
     masses = any(recipe.any_top_p for recipe in recipes)
-    num_blocks = -(-longest // BLOCK_SIZE)
-    has_penalties = params.penalties is not None
+    num_blocks = -(-batch.vocab_size // BLOCK_SIZE)
+    has_raw, has_penalties = params.num_logprobs is not None, params.penalties is not None
     is_adjusted = params.bias is not None or has_penalties
-    zeros = _zero_bits(step.logits, draft)
+    zeros = min(ZERO_BITS[rows.dtype] for rows in logits)
     variant = Variant(
         policy=name,
         is_lossy=leniency is not NOT_LENIENT,
@@ -93,10 +95,7 @@ def plan_of(
         bias_width=next_power_of_2(1 if params.bias is None else params.bias.token_ids.shape[1]),
         overlaps=overlaps,
     )
-    has_raw, lists = (
-        params.num_logprobs is not None,
-        is_adjusted and variant.filters and zeros == 16,
-    )
+    lists = is_adjusted and variant.filters and zeros == 16
     return Plan(
         variant,
         leniency,
@@ -106,13 +105,6 @@ def plan_of(
         is_masked=batch.allowed_tokens is not None,
         noise=(int(step.stream), step.draft_index),
     )
-
-
-def _zero_bits(logits: Tensor, draft_logits: Tensor | None) -> int:
-    """How many low bits are 0 in all logits as float32, unless something is added to them."""
-    zeros = {torch.bfloat16: 16, torch.float16: 13, torch.float32: 0}
-    tensors = [logits] if draft_logits is None else [logits, draft_logits]
-    return min(zeros[tensor.dtype] for tensor in tensors)
 
 
 def _kernel_policy(policy: Policy, vocab_size: int) -> tuple[str, tuple[int, ...], Leniency]:
@@ -128,9 +120,7 @@ def _kernel_policy(policy: Policy, vocab_size: int) -> tuple[str, tuple[int, ...
         case Typical():
             return policy.name, (), Leniency(policy.epsilon, policy.delta, 0, 0)
         case RelaxedTopN():
-            # What is at least the vocabulary does not cut.
-            top_n = policy.num_likely if policy.num_likely < vocab_size else 0
-            return policy.name, (), Leniency(0.0, policy.delta, top_n, 0)
+            return policy.name, (), Leniency(0.0, policy.delta, policy.num_likely, 0)
         case Fly():
             nats = policy.min_entropy * math.log(vocab_size)
             return policy.name, (), Leniency(nats, 0.0, 0, policy.window)

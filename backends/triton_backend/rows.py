@@ -191,26 +191,29 @@ def row_inverse(call, row):
 @triton.jit
 def row_recipe(call, row):
     """A row's `Recipe`; relaxed acceptance makes that of the target's second rows."""
-    temperature, min_p, top_k, top_p = _recipe(call, call.target_recipe, call.target, row)
+    temperature, min_p, top_k, top_p = _recipe(call, call.target_recipe, row.request)
+    vocab_size = row.place * 0 + call.target.vocab_size
     if call.draft.logits is not None:
         if row.is_draft:
-            temperature, min_p, top_k, top_p = _recipe(call, call.draft_recipe, call.draft, row)
+            temperature, min_p, top_k, top_p = _recipe(call, call.draft_recipe, row.request)
+            vocab_size = row.place * 0 + call.draft.vocab_size
     if call.variant.policy == "relaxed":
         second = row.slot != row.source
         min_p = tl.where(second, 0.0, min_p)
         top_k = tl.where(second, call.leniency.top_n, top_k)
         top_p = tl.where(second, 1.0, top_p)
+    top_k = tl.where(top_k < vocab_size, top_k, 0)
     greedy = temperature == 0.0
     return Recipe(1.0 / tl.where(greedy, 1.0, temperature), greedy, min_p, top_k, top_p)
 
 
 @triton.jit
-def _recipe(call, recipe, rows, row):
-    entry = entry_of(call, row.request)
+def _recipe(call, recipe, request):
+    entry = entry_of(call, request)
     min_p = _number(recipe.min_p, entry, 0.0)
     top_k = _number(recipe.top_k, entry, 0)
-    top_k = tl.where(top_k < rows.vocab_size, top_k, 0)
-    return tl.load(recipe.temperature + entry), min_p, top_k, _number(recipe.top_p, entry, 1.0)
+    top_p = _number(recipe.top_p, entry, 1.0)
+    return temperature_of(call, recipe, request), min_p, top_k, top_p
 
 
 @triton.jit

@@ -50,10 +50,12 @@ def sums_stage(call, num_parts, tiles_per_part, WHAT: tl.constexpr):
             needed = needed & test.dense
             bar = bar_of(call, row, law)
             if call.variant.policy == "fly":
-                needed = needed & (load_sum(call, row, ENTROPY) >= call.leniency.strictness)
+                needed = needed & (
+                    load_sum(call, row.request, row.place, ENTROPY) >= call.leniency.strictness
+                )
             # Without masks FLy forgives all drafts of a row.
             if WHAT == MOVED and (call.variant.policy != "fly" or call.masks.words is not None):
-                survived = load_sum(call, row, SURVIVED)
+                survived = load_sum(call, row.request, row.place, SURVIVED)
         if needed:
             first = tl.program_id(0) % num_parts * tiles_per_part
             last = tl.minimum(first + tiles_per_part, tl.cdiv(call.scratch.num_blocks, TILE))
@@ -90,7 +92,8 @@ def _terms(call, row, logits, ids, law, test, bounds, WHAT: tl.constexpr):
         bar, survived = bounds
         terms = tl.exp(log_probs(draft_logits(call, row, ids, True), test.draft_law))
         counts = accepts(call, logits, law, bar)
-        if call.masks.words is not None:
+        # Only FLy accepts tokens of probability 0, as forbidden ones have.
+        if call.variant.policy == "fly" and call.masks.words is not None:
             counts = counts & is_allowed(call, row, ids)
         terms = tl.where(counts, terms, 0.0)
         if WHAT == MOVED:
