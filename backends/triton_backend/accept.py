@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from .logits import NEVER, draft_logits, is_allowed, target_logits
-from .records import THRESHOLD, Law, blocks_of, law_of, log_probs, tail_of
+from .records import THRESHOLD, blocks_of, law_of, log_probs, tail_of
 from .rows import drafted_token, open_row
 from .units import UNITS
 
@@ -31,6 +31,7 @@ class Tested(NamedTuple):
     usable: Any
     """Whether q is known."""
     draft_law: Any
+    """Any law if q does not come from draft logits."""
 
 
 @triton.jit
@@ -55,8 +56,7 @@ def test_draft(call, row, law, drafted, tested):
     log_p = log_probs(logit, law)
     dense = row.place < 0
     usable = row.place >= 0
-    zero = law.inverse * 0.0
-    draft_law = Law(zero, zero, law.inverse, zero + NEVER, usable)
+    draft_law = law
     if call.draft.logits is not None:
         if tested:
             draft_row = open_row(call, row.slot.to(tl.int32) + call.variant.num_drafts + 1)

@@ -64,7 +64,7 @@ def changed(call, row, begin, end):
         tokens = draft_places(call, row.request, place)
         token = tl.load(tokens, mask=place < row.place, other=-1)
         drafted = (token >= begin) & (token < end)
-    return biased, drafted, _next(biased, -1), _next(drafted, -1)
+    return biased, drafted, next_flag(biased, -1), next_flag(drafted, -1)
 
 
 @triton.jit
@@ -76,17 +76,17 @@ def touched(call, row, seen, ids, changed):
         while following_bias < NOWHERE:
             token = tl.load(call.entries.bias_ids + base + following_bias).to(tl.int32)
             seen |= (ids == token).to(tl.int32)
-            following_bias = _next(biased, following_bias)
+            following_bias = next_flag(biased, following_bias)
     if call.entries.repetition is not None and call.variant.num_drafts > 0:
         while following_draft < NOWHERE:
             token = tl.load(draft_places(call, row.request, following_draft)).to(tl.int32)
             seen |= (ids == token).to(tl.int32)
-            following_draft = _next(drafted, following_draft)
+            following_draft = next_flag(drafted, following_draft)
     return seen
 
 
 @triton.jit
-def _next(flags, last):
+def next_flag(flags, last):
     """The place of the next flag after another one."""
     place = tl.arange(0, flags.shape[0])
     return tl.min(tl.where(flags & (place > last), place, NOWHERE), 0)
@@ -102,14 +102,14 @@ def adjusted(call, row, logits, ids, seen, changed):
             token = tl.load(call.entries.bias_ids + base + following_bias).to(tl.int32)
             value = tl.load(call.entries.bias_values + base + following_bias)
             logits = tl.where(ids == token, logits + value, logits)
-            following_bias = _next(biased, following_bias)
+            following_bias = next_flag(biased, following_bias)
     if call.entries.repetition is not None:
         seen, occurrences = _beside(logits, seen)
         if call.variant.num_drafts > 0:
             while following_draft < NOWHERE:
                 token = tl.load(draft_places(call, row.request, following_draft)).to(tl.int32)
                 occurrences += (ids == token).to(tl.int32)
-                following_draft = _next(drafted, following_draft)
+                following_draft = next_flag(drafted, following_draft)
         repetition, inverse, presence, frequency = row.penalties
         if repetition != 1.0:
             logits = _repeated(logits, seen | occurrences, repetition, inverse)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from .adjust import NOWHERE
+from .adjust import NOWHERE, next_flag
 from .logits import BLOCK, LOG2_E, NEVER, draft_logits, target_logits
 from .quarters import QUARTER, law_quarters, quarter_ids, quarters_max, quarters_sum
 from .random_bits import BLOCK_LEVEL, RECOVER, TOKEN_LEVEL, arrivals
@@ -171,18 +171,16 @@ def _lowest_drafted(call, row, largest):
     Ties may lie in any blocks, because blocks are in the order of target ids; `largest` is [width].
     """
     NONE: tl.constexpr = 0x7FFFFFFFFFFFFFFF
-    block = tl.arange(0, call.variant.width)
     highest = tl.max(largest, 0)
+    following = next_flag(largest == highest, -1)
     # The draft id is in the upper half, its target id in the lower.
     best = row.place.to(tl.int64) * 0 + NONE
-    following = tl.min(tl.where(largest == highest, block, NOWHERE), 0)
     while following < NOWHERE:
         token_id = following * BLOCK + tl.arange(0, BLOCK)
         logits = target_logits(call, row, token_id)
         inside = token_id < call.target.vocab_size
         draft_id = tl.load(call.target.inverse_map + token_id, mask=inside, other=-1).to(tl.int64)
-        tied = (logits == highest) & (draft_id >= 0)
-        best = tl.minimum(best, tl.min(tl.where(tied, (draft_id << 32) + token_id, NONE), 0))
-        left = (largest == highest) & (block > following)
-        following = tl.min(tl.where(left, block, NOWHERE), 0)
+        tied = tl.where(logits == highest, (draft_id << 32) + token_id, NONE)
+        best = tl.minimum(best, tl.min(tied, 0))
+        following = next_flag(largest == highest, following)
     return (best & 0x7FFFFFFF).to(tl.int32)

@@ -34,8 +34,7 @@ def arrivals(noise, LEVEL: tl.constexpr, first, N: tl.constexpr):
 @triton.jit
 def acceptance_bits(seed, position, draft_index):
     """The 23 bits of an acceptance uniform: int32."""
-    noise = seed, position, draft_index, ACCEPT
-    word, _, _, _ = _words(noise, position * 0, BLOCK_LEVEL)
+    word, _, _, _ = _words((seed, position, draft_index, ACCEPT), position * 0, BLOCK_LEVEL)
     return (word >> 9).to(tl.int32)
 
 
