@@ -27,12 +27,13 @@ def draft_row(call, row):
 
 
 @triton.jit
-def load_row(base, inverse_map, vocab_size, ids, wanted=True, EVICT: tl.constexpr = "evict_first"):
+def load_row(base, inverse_map, vocab_size, ids, wanted=True, AGAIN: tl.constexpr = False):
     """Logits of tokens of a row, in its dtype; -inf outside it."""
     inside = wanted & (ids < vocab_size)
     if inverse_map is None:
-        # Little of a row is read twice, so caches may evict it first.
-        logits = tl.load(base + ids, mask=inside, other=NEVER, eviction_policy=EVICT)
+        # Little of a row is read again, so caches may evict it first.
+        EVICTED: tl.constexpr = "" if AGAIN else "evict_first"
+        logits = tl.load(base + ids, mask=inside, other=NEVER, eviction_policy=EVICTED)
     else:
         column = tl.load(inverse_map + ids, mask=inside, other=-1)
         logits = tl.load(base + column, mask=column >= 0, other=NEVER)
@@ -123,4 +124,4 @@ def draft_logits(call, row, ids, wanted):
     mapped: tl.constexpr = call.draft.inverse_map is not None
     vocab_size = call.target.vocab_size if mapped else call.draft.vocab_size
     base = draft_row(call, row)
-    return widened(load_row(base, call.draft.inverse_map, vocab_size, ids, wanted, ""))
+    return widened(load_row(base, call.draft.inverse_map, vocab_size, ids, wanted, True))
