@@ -150,7 +150,6 @@ class StepPlanner:
     """Plans a model's forwards in torch's own operations.
 
     Attributes:
-        config: the model's.
         rope_table: see `Rope.table`, for all positions, in the model's dtype and on its device.
     """
 

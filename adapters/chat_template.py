@@ -28,7 +28,6 @@ class ChatTemplate:
 
     Attributes:
         source: the file and the field in it, for errors.
-        text: the template.
     """
 
     source: str

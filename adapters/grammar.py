@@ -28,7 +28,6 @@ class GrammarMasks:
     """Makes the masks of one output that follows a grammar.
 
     Attributes:
-        matcher: holds the grammar's state.
         within: [num_words] int32, a mask that all others stay within; None for all tokens.
     """
 

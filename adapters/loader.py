@@ -5,7 +5,7 @@ This project's decoder takes float32, bfloat16 or float16 weights; quantised one
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -66,6 +66,7 @@ def load_model(
 if TYPE_CHECKING:
     from .library_model.model import LibraryModel
 
+AnyModel: TypeAlias = "TransformerModel | LibraryModel"
 ADAPTERS = ("auto", "own", "transformers")
 """The choices; auto takes this project's decoder for the architectures that it has."""
 
@@ -77,7 +78,7 @@ def load_any_model(
     device: torch.device | str = "cpu",
     forward: str = "auto",
     **how: Any,
-) -> "TransformerModel | LibraryModel":
+) -> AnyModel:
     """Load a checkpoint directory by one of `ADAPTERS`; all else is as in `load_model`.
 
     The transformers library has no other forward than torch's.
@@ -93,7 +94,7 @@ def load_any_model(
 
 def random_any_model(
     config_file: Path, *, layer_decay: float = 1.0, forward: str = "auto", **how: Any
-) -> "TransformerModel | LibraryModel":
+) -> AnyModel:
     """A model of a config.json's shape with random weights.
 
     The arguments are those of `acceptor.adapters.random_weights.random_model`.

@@ -127,7 +127,6 @@ class ModelConfig:
     """A decoder's shape.
 
     Attributes:
-        architecture: its name in config.json.
         max_position_embeddings: how many positions the model was made for, scaling included.
         windows: per layer, how many positions a query sees, its own included; None for all.
         qkv_bias, output_bias, mlp_bias: whether these projections have a bias.
@@ -137,7 +136,6 @@ class ModelConfig:
         eos_token_ids: tokens that end a text, from generation_config.json or else config.json.
     """
 
-    architecture: str
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -195,7 +193,6 @@ class ModelConfig:
         heads, kv_heads, rope = _read_heads(config, architecture)
         positions = config.integer("max_position_embeddings", 1, MAX_POSITIONS)
         return cls(
-            architecture=name,
             vocab_size=config.integer("vocab_size", 1),
             hidden_size=config.integer("hidden_size", 1),
             intermediate_size=config.integer("intermediate_size", 1),

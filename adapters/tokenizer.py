@@ -39,7 +39,6 @@ class Tokenizer:
 
     Attributes:
         file: its tokenizer.json.
-        backend: the loaded tokenizer.
         special_tokens: `bos_token`, `eos_token` and the like -> text, where set.
         eos_token_ids: the end-of-text token, if one is set; the model's config may name more.
         place: path, size and time of the file, which identify it to `confinement`.

@@ -49,7 +49,6 @@ class Attention:
 
     Attributes:
         qkv: projection to the heads of queries, keys and values, in this order.
-        output: projection back.
         head_norms: norms of each query and each key, or None.
         window: how many positions a query sees, its own included; None for all.
     """

@@ -54,7 +54,6 @@ class RandomTensors:
     Attributes:
         directory: the directory that errors name.
         shapes: the shapes of all tensors; loaders add those that they expect.
-        dtype, device: those of the tensors.
         seed: other seeds give other weights.
         layer_decay: the ratio of what a layer adds to the hidden state to what the one before adds.
             Below 1 the first layers predict nearly what all of them do, as in trained models.
@@ -120,8 +119,6 @@ class WeightReader:
 
     Attributes:
         checkpoint: their source; None to find out which would be read, see `expected_tensors`.
-        config: the model's.
-        dtype, device: those of the tensors.
         asked: name -> shape of every tensor read so far.
     """
 

@@ -27,14 +27,7 @@ CHUNK_LEN = 512
 
 @frozen(eq=False, kw_only=True)
 class Models:
-    """A target model, its drafter, and the sampler and policy that decide between them.
-
-    Attributes:
-        target: scores the drafts; the output follows its law.
-        drafter: proposes draft tokens; `NoDrafter` for plain decoding.
-        sampler: the backend, which verifies the drafts.
-        policy: decides which draft tokens survive.
-    """
+    """A target model, its drafter, and the sampler and policy that decide between them."""
 
     target: LanguageModel[Any]
     drafter: Drafter[Any]
@@ -47,9 +40,7 @@ class DecodeStep(Models):
     """The parts that decode, and their memory of running requests by slot.
 
     Attributes:
-        num_slots: how many requests fit.
-        max_len: how many positions each slot has.
-        num_spare: extra slots after those, which belong to no request: the first one fills up
+        num_spare: slots after those, which belong to no request: the first one fills up
             batches of a fixed size.
     """
 

@@ -41,7 +41,6 @@ class ModelMemory:
     """The memory of a model that drafts.
 
     Attributes:
-        max_len: how many positions each slot has.
         logits: [num_slots, num_spec_tokens, draft_vocab_size] in the model's dtype, the raw logits
             of the current draft; None if the policy does not need them.
     """
@@ -56,14 +55,8 @@ class ModelMemory:
 class DrawingDrafter(Drafter[Memory]):
     """A `Drafter` that draws token after token from logits.
 
-    `acceptor.app.wiring.with_settings` replaces the defaults.
-
-    Attributes:
-        sampler: draws the tokens.
-        policy: names the stream to draw with, and says whether logits are needed.
-        num_spec_tokens: the most tokens that it drafts.
-        draft_to_target: [draft_vocab_size] int64, see `SampleBatch`.
-        target_vocab_size: see `SampleBatch`.
+    `acceptor.app.wiring.with_settings` replaces the first three defaults; the other two are as in
+    `SampleBatch`.
     """
 
     sampler: Sampler = field(factory=lambda: load_sampler("reference"))

@@ -21,7 +21,6 @@ class Running:
 
     Attributes:
         states: the requests in the batch's order, each with a slot.
-        device: the target's.
         token_counts: None unless a request has penalties.
         is_masked: whether some request is not allowed all tokens.
     """

@@ -100,8 +100,7 @@ class RequestState:
         slot_id: its slot in the models' memory; -1 while it waits.
         num_entered: how many tokens of the prompt the models' caches hold.
         masks: the tokens that may come next; None for all.
-        token_times: see `RequestRecord`.
-        acceptance: see `RequestRecord`.
+        token_times, acceptance: see `RequestRecord`.
     """
 
     index: int

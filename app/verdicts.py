@@ -42,9 +42,6 @@ class Verdict:
 
     Attributes:
         token_ids: accepted draft tokens, then the token that follows them unless it failed.
-        num_draft_tokens: how many tokens were drafted.
-        num_accepted: how many of those survived.
-        status: what went wrong.
         logprobs: one entry per token; empty if not requested.
         total_variation: one value per token; empty if the policy reports none.
     """

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from attrs import evolve, fields_dict, frozen
@@ -14,7 +14,7 @@ from ..adapters.draft_heads.loader import HEADS, find_head, load_head
 from ..adapters.error_text import unfit
 from ..adapters.grammar import Grammars
 from ..adapters.language_model import TransformerModel
-from ..adapters.loader import load_any_model
+from ..adapters.loader import AnyModel, load_any_model
 from ..adapters.tokenizer import TOKENIZER_FILE, Tokenizer
 from ..adapters.weights import DRAFT_TO_TARGET, read_draft_ids
 from ..backends import load_sampler
@@ -42,9 +42,6 @@ from .engine.runner import EagerRunner, Runner
 from .head_drafter import HeadDrafter
 from .model_drafter import DraftVocabulary, ModelDrafter, shared_target_ids
 from .policies import make_policy
-
-if TYPE_CHECKING:
-    from ..adapters.library_model.model import LibraryModel
 
 
 @frozen(eq=False)
@@ -83,7 +80,7 @@ def wire_engine(config: Config) -> Engine:
 
 def load_weights(
     directory: Path, models: ModelsConfig, max_model_len: int | None = None
-) -> "TransformerModel | LibraryModel":
+) -> AnyModel:
     """A directory's model, on the device and with the precision that a config names."""
     dtype = None if models.dtype is None else getattr(torch, models.dtype)
     with _typed_for_weights(directory, models.device):
@@ -195,9 +192,7 @@ def new_drafter(
     return ModelDrafter(model=draft, vocabulary=vocabulary)
 
 
-def _head_drafter(
-    config: Config, kind: str, directory: Path, target: "TransformerModel | LibraryModel"
-) -> HeadDrafter:
+def _head_drafter(config: Config, kind: str, directory: Path, target: AnyModel) -> HeadDrafter:
     with _typed_for_weights(directory, config.models.device):
         head = load_head(directory, kind, target, config.drafter)
     return HeadDrafter(head=head, target_vocab_size=target.vocab_size)

@@ -4,20 +4,14 @@ A wrong switch raises no error, but gets nearly every draft rejected. So the use
 formats leave open; nothing is guessed.
 """
 
-from typing import TYPE_CHECKING, TypeAlias
-
 from attrs import frozen
 
 from ...core.checks import check_integers
 from ...core.errors import InvalidInputError
 from ..json_object import JsonObject
-from ..language_model import TransformerModel
+from ..loader import AnyModel
 from ..model_config import ModelConfig
 
-if TYPE_CHECKING:
-    from ..library_model.model import LibraryModel
-
-Target: TypeAlias = "TransformerModel | LibraryModel"
 SPECULATORS = "speculators_model_type"
 RAW_LAYER = "midlayer."
 TAPS = "eagle_aux_hidden_state_layer_ids"
@@ -25,7 +19,7 @@ TAPS = "eagle_aux_hidden_state_layer_ids"
 _ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 
 
-def read_layer(config: JsonObject, target: Target) -> ModelConfig:
+def read_layer(config: JsonObject, target: AnyModel) -> ModelConfig:
     """The shape of a head's one layer."""
     kind = config.text("model_type")
     if kind not in _ARCHITECTURES:
@@ -54,7 +48,7 @@ SWITCHES = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 normalised side by side, whether each tap is, and whether the features that it passes on are."""
 
 
-def read_eagle3_layer(config: JsonObject, target: Target) -> tuple[ModelConfig, str]:
+def read_eagle3_layer(config: JsonObject, target: AnyModel) -> tuple[ModelConfig, str]:
     """The shape of an EAGLE-3 head's layer, and the prefix of its tensors' names."""
     is_raw = SPECULATORS not in config
     if not is_raw and config.text(SPECULATORS) != "eagle3":
@@ -80,7 +74,7 @@ def read_switches(config: JsonObject) -> dict[str, bool]:
     return switches
 
 
-def read_taps(config: JsonObject, target: Target) -> tuple[int, ...]:
+def read_taps(config: JsonObject, target: AnyModel) -> tuple[int, ...]:
     """The target layers after which an EAGLE-3 head reads hidden states, ascending."""
     config = config if TAPS in config else config.section("eagle_config")
     num_layers = target.num_layers

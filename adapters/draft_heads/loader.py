@@ -18,6 +18,7 @@ from ..checkpoint import FLOAT_DTYPES, INDEX_FILE, PICKLE, SINGLE_FILE, Checkpoi
 from ..error_text import one_line, unfit
 from ..json_object import JsonObject, read_json
 from ..language_model import TransformerModel
+from ..loader import AnyModel
 from ..model_config import ModelConfig
 from ..transformer import RMSNorm
 from ..weights import (
@@ -36,7 +37,6 @@ from .head_config import (
     RAW_LAYER,
     TAPS,
     MtpSwitches,
-    Target,
     read_eagle3_layer,
     read_layer,
     read_switches,
@@ -99,7 +99,7 @@ def find_head(directory: Path) -> str | None:
 
 
 def load_head(
-    directory: Path, kind: str, target: Target, switches: MtpSwitches = AS_IN_TRANSFORMERS
+    directory: Path, kind: str, target: AnyModel, switches: MtpSwitches = AS_IN_TRANSFORMERS
 ) -> Head:
     """Load one of `HEADS` for the target that it was trained for, in its dtype, on its device.
 
@@ -112,7 +112,7 @@ def load_head(
     return load(read_json(directory / "config.json"), open_head(directory), target)
 
 
-def random_head(config_file: Path, kind: str, target: Target) -> Head:
+def random_head(config_file: Path, kind: str, target: AnyModel) -> Head:
     """One of `HEADS` with random weights, shaped by its config.json or, for mtp, its target's.
 
     The config file may have any name.
@@ -127,7 +127,7 @@ def random_head(config_file: Path, kind: str, target: Target) -> Head:
     return (_eagle if kind == "eagle" else _eagle3)(config, tensors, target)
 
 
-def _mtp(target: Target) -> Any:
+def _mtp(target: AnyModel) -> Any:
     if isinstance(target, TransformerModel):
         raise UnavailableError("drafter mtp: expected the adapter transformers, got own")
     from ..library_model import mtp  # noqa: PLC0415, an extra
@@ -135,7 +135,7 @@ def _mtp(target: Target) -> Any:
     return mtp
 
 
-def _eagle(config: JsonObject, checkpoint: Tensors, target: Target) -> Head:
+def _eagle(config: JsonObject, checkpoint: Tensors, target: AnyModel) -> Head:
     layer = read_layer(config, target)
     size = layer.hidden_size
     if size != target.hidden_size:
@@ -158,7 +158,7 @@ def _eagle(config: JsonObject, checkpoint: Tensors, target: Target) -> Head:
     )
 
 
-def _eagle3(config: JsonObject, checkpoint: Tensors, target: Target) -> Head:
+def _eagle3(config: JsonObject, checkpoint: Tensors, target: AnyModel) -> Head:
     layer, prefix = read_eagle3_layer(config, target)
     switches, taps = read_switches(config), read_taps(config, target)
     num_ids = config.integer("draft_vocab_size", 1, target.vocab_size, default=target.vocab_size)
@@ -200,7 +200,7 @@ def _eagle3(config: JsonObject, checkpoint: Tensors, target: Target) -> Head:
 def _head(
     checkpoint: Tensors,
     layer: ModelConfig,
-    target: Target,
+    target: AnyModel,
     prefix: str,
     num_inputs: int,
     read_parts: Callable[[WeightReader], dict[str, Any]],
@@ -234,7 +234,7 @@ def _head(
     return Head(**parts, **more)
 
 
-def _draft_to_target(checkpoint: Tensors, draft_vocab_size: int, target: Target) -> Tensor | None:
+def _draft_to_target(checkpoint: Tensors, draft_vocab_size: int, target: AnyModel) -> Tensor | None:
     if DRAFT_TO_TARGET in checkpoint.entries:
         target_ids = read_draft_ids(checkpoint, draft_vocab_size, target.vocab_size)
         return target_ids.to(target.device)

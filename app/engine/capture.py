@@ -42,7 +42,6 @@ class CudaRecorder:
     """Records CUDA graphs that share their memory, because they run one after the other.
 
     Attributes:
-        pool: the memory that graphs share.
         newest: a graph that keeps the pool alive; CUDA frees a pool with its last graph.
     """
 

@@ -105,7 +105,6 @@ class GraphRunner:
     It begins steps ahead unless drafts or masks are made on the host.
 
     Attributes:
-        record: captures a graph.
         is_bounded: whether each graph reads sequences only up to a length that is a power of two.
         captured: the recorded steps by kind of batch.
     """

@@ -1,6 +1,6 @@
 """What an engine is made of, its limits, and the uses of its memory, before that is allocated."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -26,7 +26,6 @@ class Parts(Models):
     """Models, and functions that turn their tokens into text and back.
 
     Attributes:
-        new_detokenizer: makes the detokenizer of one output.
         encode: turns a text into token ids; None without a tokenizer.
     """
 
@@ -67,8 +66,6 @@ class MemoryPlan:
     """Bytes on the target's device.
 
     Attributes:
-        weights: of all models.
-        target_cache: the target's KV cache.
         draft_memory: the drafter's cache, and logits of drafts.
         token_counts: allocated with the first request that has penalties.
         step: logits and workspace of the largest step.
@@ -129,13 +126,7 @@ def _step_bytes(parts: Parts, num_reqs: int) -> int:
 class OnMeta(TorchFunctionMode):
     """Within it, tensors made for a device have a shape, but no memory."""
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function of torch's, for the device meta."""
         given = dict(kwargs or {})
         if given.get("device") is not None:

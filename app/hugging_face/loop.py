@@ -27,9 +27,7 @@ class Loop:
     """A batch that is being decoded.
 
     Attributes:
-        recipe: how logits become the law.
         max_length: the most tokens of a row, padding included.
-        end_token_ids: tokens that end a row.
         criteria: other criteria that end a row, called with ids and scores.
         streamer: gets the prompts, and each place of the output once all rows have it or have
             ended; may be None.

@@ -60,7 +60,6 @@ def model_of(
     """Two layers; its matrices lie as on a GPU."""
     biases = architecture == "biased"
     config = ModelConfig(
-        architecture=architecture,
         vocab_size=48,
         hidden_size=48,
         intermediate_size=96,
