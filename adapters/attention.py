@@ -84,7 +84,6 @@ class AttendInSteps:
     """Attention for all layers of one forward, by what they share.
 
     Attributes:
-        places: the slots and positions that are written and read.
         cos, signed_sin: [num_tokens, 1, head_dim], see `acceptor.adapters.rope`.
         biases: window -> [num_reqs, 1, rows, num_positions]: 0 where a query may look, -inf
             elsewhere. Rows are the tokens of a request, or those for each query head of a group in

@@ -34,7 +34,6 @@ class Confinement:
 
     Attributes:
         patience: seconds to wait for an answer before the child, perhaps stopped, is ended.
-        lock: held during a job.
     """
 
     patience: float = 300.0

@@ -29,7 +29,6 @@ class TransformerModel(SlotMemory):
     """A `acceptor.core.ports.LanguageModel`.
 
     Attributes:
-        config: the content of config.json.
         decoder: the weights, all of one dtype on one device.
         wanted_forward: one of `acceptor.adapters.forward_choice.FORWARDS`.
 

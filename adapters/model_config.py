@@ -129,8 +129,6 @@ class ModelConfig:
     Attributes:
         max_position_embeddings: how many positions the model was made for, scaling included.
         windows: per layer, how many positions a query sees, its own included; None for all.
-        qkv_bias, output_bias, mlp_bias: whether these projections have a bias.
-        qk_norm: whether queries and keys are normalised per head.
         tie_word_embeddings: whether the LM head is the token embedding.
         dtype: the weights' dtype by config.json; None if it names none.
         eos_token_ids: tokens that end a text, from generation_config.json or else config.json.

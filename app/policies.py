@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attrs import fields, frozen
+from attrs import asdict, frozen
 
 from ..core import POLICIES, InvalidInputError, Policy, Synthetic
 from ..core.policies.parameters import number
@@ -58,9 +58,8 @@ def fixed_settings(name: str) -> dict[str, Any]:
     """Settings that the policy's name decides, such as that strict-coupled is coupled."""
     if name == Synthetic.name:
         return {}
-    policy = POLICIES[name]
-    values = {field: getattr(policy, field.name) for field in fields(settings_class(name))}
-    return {field.name: value for field, value in values.items() if value != field.default}
+    policy: Any = POLICIES[name]
+    return asdict(policy, filter=lambda field, value: value != field.default)
 
 
 def make_policy(settings: PolicySettings, num_spec_tokens: int) -> Policy:

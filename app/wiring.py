@@ -171,11 +171,8 @@ def new_drafter(
 ) -> Drafter[Any]:
     """A drafter of one token at a time, until `with_settings` changes it.
 
-    Args:
-        settings: where drafts come from.
-        target: its first layers draft for an early exit.
-        draft: the model that drafts unless another drafter is named.
-        vocabulary: the draft model's, if its ids are not the target's.
+    The target's first layers draft for an early exit, and the draft model unless another drafter is
+    named; `vocabulary` is that model's, if its ids are not the target's.
 
     Raises:
         ConfigError: early exit is set for a target that transformers computes.

@@ -62,8 +62,6 @@ class LibraryModel(SlotMemory):
 
     Attributes:
         network: a causal language model in evaluation mode, with eager or SDPA attention.
-        shapes: those that its layers cache per token.
-        windows: those of the kinds of its layers.
         norm: the final norm; None if the network does not call it `norm`.
 
     The other fields are those of `TransformerModel`.

@@ -31,12 +31,10 @@ class Loop:
     """The requests of an engine, and the parts of its step.
 
     Attributes:
-        decode_step: the computation of a step, with the memory of running requests.
         prefill_tokens: how many tokens of prompts are entered between two decode steps.
         arrivals, cancelled_ids: requests added and cancelled since the last step.
         states: all requests that have not ended, by id, in the order of their arrival.
         events: progress that has not been reported, and its listener.
-        prefill_seconds, decode_seconds: time spent on prompts and on decode steps.
         has_begun: whether the device is one step ahead of the host.
     """
 

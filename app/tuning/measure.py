@@ -78,7 +78,6 @@ class Measurement(Runner):
         engine: made for the plan's largest concurrency and K.
         samples: the costs of steps that entered no prompt.
         drafts: (num_draft_tokens, num_accepted) of every draft of all steps.
-        records: those of the requests that were served.
     """
 
     engine: Engine
