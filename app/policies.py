@@ -4,6 +4,7 @@ from typing import Any
 
 from attrs import asdict, frozen
 
+from ..adapters.error_text import unfit
 from ..core import POLICIES, InvalidInputError, Policy, Synthetic
 from ..core.policies.parameters import number
 
@@ -29,10 +30,8 @@ class SyntheticSettings:
         ways = (self.rates, self.acceptance_length, self.acceptance_rate)
         num_given = sum(way is not None for way in ways)
         if num_given != 1:
-            raise InvalidInputError(
-                "name: expected one of rates, acceptance_length and acceptance_rate beside "
-                f"synthetic, got {num_given or 'none'} of them"
-            )
+            expected = "one of rates, acceptance_length and acceptance_rate beside synthetic"
+            raise unfit("name", expected, f"{num_given or 'none'} of them", InvalidInputError)
         if self.rates is not None:
             Synthetic(self.rates)
 

@@ -8,6 +8,7 @@ from typing import Any, SupportsIndex
 
 from attrs import field, frozen
 
+from ..adapters.error_text import unfit
 from ..core import AcceptanceStatistics, InvalidInputError, LanguageModel, SamplingParams, Status
 from ..core.checks import check_integer, check_integers
 from ..core.policies.parameters import integer
@@ -272,20 +273,16 @@ def check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidInputError(
-            f"prompt: expected text that UTF-8 can hold, got {text[error.start]!r} at place "
-            f"{error.start}"
-        ) from None
+        got = f"{text[error.start]!r} at place {error.start}"
+        raise unfit("prompt", "text that UTF-8 can hold", got, InvalidInputError) from None
 
 
 def check_request(request: GenerationRequest, target: LanguageModel[Any], max_len: int) -> None:
     """Raise `InvalidInputError` unless the target can continue the prompt within max_len tokens."""
     length = len(request.prompt_token_ids)
     if length >= max_len:
-        raise InvalidInputError(
-            f"prompt_token_ids: expected fewer than the {max_len} tokens of the target's context, "
-            f"got {length}"
-        )
+        expected = f"fewer than the {max_len} tokens of the target's context"
+        raise unfit("prompt_token_ids", expected, length, InvalidInputError)
     check_integers("prompt_token_ids", request.prompt_token_ids, 0, target.vocab_size - 1)
     for token_id, _ in request.params.logit_bias:
         check_integer("params.logit_bias: token id", token_id, 0, target.vocab_size - 1)
