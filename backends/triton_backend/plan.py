@@ -18,6 +18,9 @@ from ..step import step_of
 from .arguments import Leniency, Variant
 from .workspace import Layout
 
+MOST_FILTERED = 2**19 - 1
+"""Filters add up masses of at most 2**44 units each, as int64."""
+
 NOT_LENIENT = Leniency(0.0, 0.0, 0, 0)
 
 ZERO_BITS = {torch.bfloat16: 16, torch.float16: 13, torch.float32: 0}
@@ -64,7 +67,7 @@ def plan_of(
     """The plan of a verification or, without a policy, of a draw.
 
     Raises:
-        UnavailableError: there are no kernels for the policy.
+        UnavailableError: there are no kernels for the policy, or for a vocabulary of this size.
     """
     step = step_of(batch, params, policy)
     params, draft = step.params, step.draft_logits
@@ -75,6 +78,11 @@ def plan_of(
         recipes, logits = [params.target, params.draft], [step.logits, draft]
     ranks = is_relaxed or any(recipe.any_min_p or recipe.any_top_k for recipe in recipes)
     masses = any(recipe.any_top_p for recipe in recipes)
+    if (ranks or masses) and batch.vocab_size > MOST_FILTERED:
+        raise UnavailableError(
+            f"vocab_size: backend triton filters at most {MOST_FILTERED} tokens, "
+            f"got {batch.vocab_size}"
+        )
     num_blocks = -(-batch.vocab_size // BLOCK_SIZE)
     has_raw, has_penalties = params.num_logprobs is not None, params.penalties is not None
     is_adjusted = params.bias is not None or has_penalties

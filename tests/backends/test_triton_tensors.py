@@ -100,6 +100,15 @@ def test_the_workspace_holds_a_few_numbers_per_block_side_by_side(
     assert end <= layout.size == size
 
 
+def test_filters_refuse_a_vocabulary_whose_masses_would_overflow() -> None:
+    many = SampleBatch(logits=torch.zeros(1, 2**19), positions=torch.zeros(1, dtype=torch.int64))
+    assert plan_of(many, stacked(1)).layout.num_blocks == 1024
+    with pytest.raises(
+        UnavailableError, match=r"^vocab_size: .* at most 524287 tokens, got 524288$"
+    ):
+        plan_of(many, params(0.9))
+
+
 def test_unfit_memory_is_refused_before_anything_is_launched() -> None:
     sampler, launched = counting()
     call = batch(), params(0.9), Strict()
