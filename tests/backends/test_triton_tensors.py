@@ -1,5 +1,7 @@
 """A Triton call's tensors: reachable by kernels, on one device, with memory that fits."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from attrs import evolve
@@ -28,8 +30,7 @@ from acceptor.backends.triton_backend.workspace import MIN_FRONT
 
 
 def test_memory_of_the_host_is_refused() -> None:
-    sampler = TritonSampler()
-    params, batch = stacked(1), dense(torch.zeros(1, 2, 5))
+    sampler, params, batch = TritonSampler(), stacked(1), dense(torch.zeros(1, 2, 5))
     expected = "expected a CUDA device, or TRITON_INTERPRET=1 to simulate one, got cpu"
     with pytest.raises(InvalidInputError, match=f"^target_logits: {expected}$"):
         sampler.verify(batch, params, Strict())
@@ -45,22 +46,18 @@ def test_an_old_device_is_refused_by_its_capability(monkeypatch: pytest.MonkeyPa
 
 
 def test_an_old_driver_is_named() -> None:
-    class Kernel:
-        def __init__(self, said: str) -> None:
-            self.said = said
+    def kernel(said: str) -> dict[tuple[int], Callable[[], None]]:
+        def run() -> None:
+            raise RuntimeError(said)
 
-        def __getitem__(self, _: object) -> object:
-            def run() -> None:
-                raise RuntimeError(self.said)
-
-            return run
+        return {(1,): run}
 
     too_old = "Triton Error [CUDA]: the provided PTX was compiled with an unsupported toolchain"
     with pytest.raises(UnavailableError, match=r"^backend triton: expected a driver .*toolchain$"):
-        launch.start(Kernel(too_old), (1,))
+        launch.start(kernel(too_old), (1,))
     for said in ("Triton Error [CUDA]: out of memory", "something else"):
         with pytest.raises(RuntimeError, match=r"out of memory|something else"):
-            launch.start(Kernel(said), (1,))
+            launch.start(kernel(said), (1,))
 
 
 NUM_REQS, NUM_DRAFTS, VOCAB_SIZE = 3, 2, 5000
@@ -102,10 +99,7 @@ def test_the_workspace_holds_a_few_numbers_per_block_side_by_side(
 
 def test_filters_refuse_a_vocabulary_whose_masses_would_overflow() -> None:
     many = SampleBatch(logits=torch.zeros(1, 2**19), positions=torch.zeros(1, dtype=torch.int64))
-    assert plan_of(many, stacked(1)).layout.num_blocks == 1024
-    with pytest.raises(
-        UnavailableError, match=r"^vocab_size: .* at most 524287 tokens, got 524288$"
-    ):
+    with pytest.raises(UnavailableError, match=r"^vocab_size: .* at most 524287 .*got 524288$"):
         plan_of(many, params(0.9))
 
 
@@ -115,8 +109,7 @@ def test_unfit_memory_is_refused_before_anything_is_launched() -> None:
     size, whole = sampler.verify_workspace_size(*call), sampler.verify(*call)
     launched.clear()
     short = torch.zeros(size - 1, dtype=torch.uint8)
-    message = rf"workspace.shape\[0\]: expected a number in \[{size}, "
-    with pytest.raises(InvalidInputError, match=message):
+    with pytest.raises(InvalidInputError, match=rf"workspace.shape.*: expected a .* \[{size}, "):
         sampler.verify(*call, workspace=short)
     with pytest.raises(InvalidInputError, match=r"^out.token_ids"):
         sampler.verify(*call, out=evolve(whole, token_ids=whole.token_ids.int()))
