@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from ..core.checks import FLOATS, check_choice
+from ..core.checks import FLOATS, check_choice, check_device
 from ..core.errors import InvalidInputError, UnavailableError
 from .checkpoint import FLOAT_DTYPES, Checkpoint, find_directory
 from .error_text import unfit
@@ -18,7 +18,7 @@ from .json_object import JsonObject, read_json
 from .language_model import TransformerModel
 from .model_config import ARCHITECTURES, ModelConfig, context_of, named_architecture
 from .random_weights import random_model
-from .weights import EMBEDDING, LM_HEAD, WeightReader, check_device, expected_tensors
+from .weights import EMBEDDING, LM_HEAD, WeightReader, expected_tensors
 
 
 def load_model(

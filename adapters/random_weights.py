@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from attrs import evolve
 
-from ..core.checks import check_integer, check_number
+from ..core.checks import check_device, check_integer, check_number
 from .language_model import TransformerModel
 from .model_config import ModelConfig, context_of
-from .weights import RandomTensors, WeightReader, check_device, expected_tensors
+from .weights import RandomTensors, WeightReader, expected_tensors
 
 
 def random_model(

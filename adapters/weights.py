@@ -12,7 +12,7 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from ..core.checks import check_integer, check_integers, check_tensor, known_device
+from ..core.checks import check_integer, check_integers, check_tensor
 from ..core.errors import CheckpointError, InvalidInputError
 from .checkpoint import Checkpoint, Entry, Shape
 from .error_text import unfit
@@ -26,19 +26,6 @@ ATTENTION_NORM, MLP_NORM = "input_layernorm.weight", "post_attention_layernorm.w
 LAYER = "model.layers.{}."
 DRAFT_TO_TARGET = "d2t"
 """For each id of a draft model that has fewer ids than its target: target id minus draft id."""
-
-
-def check_device(device: torch.device | str) -> torch.device:
-    """The CPU or CUDA device of this name.
-
-    Raises:
-        InvalidInputError: it is neither the CPU nor a CUDA device.
-        UnavailableError: there is no such CUDA device.
-    """
-    device = known_device(device)
-    if device.type not in ("cpu", "cuda"):
-        raise InvalidInputError(f"device: expected cpu or cuda, got {device}")
-    return device
 
 
 STANDARD_DEVIATION = 0.02

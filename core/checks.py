@@ -66,12 +66,12 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
         raise InvalidInputError(f"{name}: expected one of {', '.join(names)}, got {value!r}")
 
 
-def known_device(name: torch.device | str) -> torch.device:
+def known_device(value: torch.device | str, name: str = "device") -> torch.device:
     """The device of this name; `InvalidInputError` if it is none, `UnavailableError` if absent."""
     try:
-        device = torch.device(name)
+        device = torch.device(value)
     except (RuntimeError, TypeError):
-        raise InvalidInputError(f"device: expected cpu or cuda, got {name!r}") from None
+        raise InvalidInputError(f"{name}: expected cpu or cuda, got {value!r}") from None
     if device.type == "cpu":
         # There is only one CPU, whatever index the name has.
         return torch.device("cpu")
@@ -79,7 +79,20 @@ def known_device(name: torch.device | str) -> torch.device:
     # Torch wraps a large index around to a negative one.
     if not 0 <= (device.index or 0) < count:
         known = f"one of {count} CUDA devices" if count else "cpu, as PyTorch finds no CUDA device"
-        raise UnavailableError(f"device: expected {known}, got {device}")
+        raise UnavailableError(f"{name}: expected {known}, got {device}")
+    return device
+
+
+def check_device(value: torch.device | str, name: str = "device") -> torch.device:
+    """The CPU or CUDA device of this name.
+
+    Raises:
+        InvalidInputError: it is neither the CPU nor a CUDA device.
+        UnavailableError: there is no such CUDA device.
+    """
+    device = known_device(value, name)
+    if device.type not in ("cpu", "cuda"):
+        raise InvalidInputError(f"{name}: expected cpu or cuda, got {device}")
     return device
 
 

@@ -15,12 +15,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, Mxfp4Co
 from transformers.cache_utils import get_layer_types_and_kwargs
 from transformers.utils import logging
 
-from ...core.checks import check_integer
+from ...core.checks import check_device, check_integer
 from ...core.errors import AcceptorError
 from ..error_text import unfit
 from ..json_object import read_json
 from ..model_config import MAX_POSITIONS, context_of, read_eos
-from ..weights import check_device
 from .model import LibraryModel, Shapes, Windows
 
 ATTENTION = ("sdpa", "eager")

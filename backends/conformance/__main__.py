@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted.device = device_for(wanted.backend, wanted.device)
         campaign = _campaign(wanted, start + wanted.seconds)
         record = Record(campaign.backends, wanted.device, campaign.nothing)
-        if wanted.case:
+        if wanted.case is not None:
             case = Case.from_json(wanted.case)
             record = record.including(None, campaign.shown(iter([(wanted.case, Check(case))])))
         else:

@@ -9,7 +9,8 @@ import torch
 from attrs import define, field
 from torch import Tensor
 
-from ...core import Policy, SampleBatch, Sampler, SamplingTensors, UnavailableError, VerifyBatch
+from ...core import Policy, SampleBatch, Sampler, SamplingTensors, VerifyBatch
+from ...core.checks import check_device
 from ...core.output import Output
 from ...core.tensor_fields import mapped, named_tensors
 from ..registry import BACKENDS, Backend, load_sampler
@@ -36,15 +37,12 @@ def device_for(name: str, wanted: str | None) -> str:
     """The device to run a backend on: the wanted one, else a GPU if there is one and it needs one.
 
     Raises:
-        UnavailableError: a CUDA device is wanted, and there is none.
+        AcceptorError: the wanted one is neither the CPU nor a CUDA device that is there.
     """
-    has_cuda = torch.cuda.is_available()
     if wanted is None:
         needs_cuda = name in BACKENDS and BACKENDS[name].needs_cuda
-        return "cuda" if needs_cuda and has_cuda else "cpu"
-    if wanted.startswith("cuda") and not has_cuda:
-        raise UnavailableError(f"--device: expected one that is there, got {wanted}")
-    return wanted
+        return "cuda" if needs_cuda and torch.cuda.is_available() else "cpu"
+    return str(check_device(wanted, "--device"))
 
 
 @define

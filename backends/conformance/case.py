@@ -11,11 +11,16 @@ from typing import Any, TypeVar
 import numpy as np
 from attrs import asdict, evolve, field, fields, frozen
 
-from ...core import POLICIES, Policy, Strict, policies
+from ...core import POLICIES, InvalidInputError, Policy, Strict, policies
+from ...core.checks import MAX_INT64, check_choice, check_integers
+from ...core.policies.parameters import choice, integer
 from .oracle.policies import rule_of
 
 LOGITS = ("lm", "zipf", "flat", "sharp", "ties", "constant", "even", "large", "huge", "mixed")
 """Kinds of target logits; in a mixed batch each row has its own kind."""
+
+FLOAT_DTYPES = ("float32", "bfloat16", "float16")
+ID_DTYPES = ("int64", "int32")
 
 DRAFTERS = ("same", "one-hot", "narrower", "mapped", "permuted")
 """The kinds of drafters: which vocabulary they use, or that drafts have no probabilities."""
@@ -70,18 +75,18 @@ class Case:
             for what, gaps, who is verified again; None if `seed` decides that, too.
     """
 
-    seed: int = 0
-    vocab_size: int = 2
-    num_draft_tokens: tuple[int, ...] = (1,)
+    seed: int = integer(0, 0, MAX_INT64)
+    vocab_size: int = integer(2, 1, 2**24)
+    num_draft_tokens: tuple[int, ...] = field(default=(1,), converter=tuple[int, ...])
     policy: Policy = field(default=Strict())
-    logits: str = "lm"
-    drafter: str = "same"
-    dtype: str = "float32"
-    draft_dtype: str = "float32"
-    id_dtype: str = "int64"
+    logits: str = choice("lm", LOGITS)
+    drafter: str = choice("same", DRAFTERS)
+    dtype: str = choice("float32", FLOAT_DTYPES)
+    draft_dtype: str = choice("float32", FLOAT_DTYPES)
+    id_dtype: str = choice("int64", ID_DTYPES)
     features: frozenset[str] = frozenset()
-    variation: str = "none"
-    shape: int | None = None
+    variation: str = choice("none", VARIATIONS)
+    shape: int | None = integer(None, 0)
 
     def has(self, feature: str) -> bool:
         """Whether the batch has this feature."""
@@ -102,12 +107,19 @@ class Case:
 
     @classmethod
     def from_json(cls, text: str) -> "Case":
-        """The case that a report names."""
-        values: dict[str, Any] = json.loads(text)
-        name, parameters = values.pop("policy")
-        values["num_draft_tokens"] = tuple(values["num_draft_tokens"])
-        values["features"] = frozenset(values["features"])
-        return cls(policy=getattr(policies, name)(**parameters), **values)
+        """The case that a report names; `InvalidInputError` if it names none."""
+        try:
+            values: dict[str, Any] = json.loads(text)
+            name, parameters = values.pop("policy")
+            values["features"] = frozenset(values["features"])
+            for feature in values["features"]:
+                check_choice("features", feature, FEATURES)
+            check_integers("num_draft_tokens", values["num_draft_tokens"], 0, 1024)
+            return cls(policy=getattr(policies, name)(**parameters), **values)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"--case: {error}") from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise InvalidInputError(f"--case: expected a report's case, got {error!r}") from None
 
 
 VOCABULARIES = (
@@ -134,7 +146,6 @@ CROWDS = (64, 150, 300)
 NUM_SHAPES = 12
 """How many shapes the batches of one form have, in turn: each has kernels of its own."""
 
-FLOAT_DTYPES = ("float32", "bfloat16", "float16")
 INTEGERS = (0, 1, 2, 3, 5, 9, 19)
 """By how much integer parameters of policies exceed their minimum."""
 
@@ -183,7 +194,7 @@ class Generator:
             drafter=one_of(rng, DRAFTERS),
             dtype=one_of(rng, FLOAT_DTYPES),
             draft_dtype=one_of(rng, FLOAT_DTYPES),
-            id_dtype=one_of(rng, ("int64", "int32")),
+            id_dtype=one_of(rng, ID_DTYPES),
             features=frozenset(name for name in FEATURES if rng.random() < share),
         )
 

@@ -53,10 +53,9 @@ class Check:
         check_call(self._drafted, Inputs.verify_batch, backend)
 
     def _draft(self, backend: Watched) -> Inputs:
-        places = range(1, max(self.case.num_draft_tokens, default=0) + 1)
         columns = [
             check_call(self.inputs, partial(Inputs.draft_batch, place=place), backend).tolist()
-            for place in places
+            for place in range(1, max(self.case.num_draft_tokens, default=0) + 1)
         ]
         rows = [*zip(*columns, strict=True)] if columns else [()] * len(self.inputs.requests)
         return self.inputs.with_drafts(rows)

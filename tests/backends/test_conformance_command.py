@@ -114,19 +114,16 @@ def test_a_run_without_time_for_all_corners_is_incomplete(
     assert re.match(verdict, capsys.readouterr().out.splitlines()[-1])
 
 
-def test_backends_run_where_they_can(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_backends_run_where_they_can(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device_for("triton", None) == device_for("cupy", None) == "cuda"
     assert device_for("reference", None) == device_for("some.module:Backend", None) == "cpu"
     assert device_for("triton", "cpu") == "cpu"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert device_for("triton", None) == "cpu"
-    assert main([*REFERENCE, "--device", "cuda:1"]) == 2
-    assert capsys.readouterr().err == "--device: expected one that is there, got cuda:1\n"
 
 
+SOME_CASE = Case(features=frozenset({"slots"})).to_json()
 NEAR = Difference(0, 1, "acceptance", "1", "2", 1e-7, excused=True, shown_by="a case")
 SOME = Findings(num_batches=2)
 
@@ -176,11 +173,33 @@ def test_a_file_that_is_no_record_is_not_continued(
     assert f"{path}: expected the record of a conformance run" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("flag", ["--batches=-1", "--chunk=0", "--json=/no/file", "--continue"])
-def test_what_makes_no_run_is_told_before_it(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("flag", "got"),
+    [
+        ("--batches=-1", "-1"),
+        ("--chunk=0", "0"),
+        ("--json=/no/file", "/no/file"),
+        ("--continue", "none"),
+        ("--device=meta", "meta"),
+        ("--device=cuda:99", "cuda:99"),
+        ("--case=", "JSONDecodeError.*"),
+        ("--case={", "JSONDecodeError.*"),
+        (f"--case={'[' * 10**5}", "RecursionError.*"),
+        ("--case=[]", "TypeError.*"),
+        ("--case={}", "KeyError.*"),
+        (f"--case={SOME_CASE.replace('Strict', 'Loose')}", "AttributeError.*"),
+        (f"--case={SOME_CASE.replace('coupled', 'x')}", "TypeError.*"),
+        (f"--case={SOME_CASE.replace('slots', 'x')}", "'x'"),
+        (f"--case={SOME_CASE.replace('lm', 'x')}", "'x'"),
+        (f"--case={SOME_CASE.replace('[1]', '[-1]')}", "-1"),
+    ],
+)
+def test_what_makes_no_run_is_told_before_it(
+    flag: str, got: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*REFERENCE, flag]) == 2
-    name, _, got = flag.partition("=")
-    assert re.match(f"{name}: expected .*, got {got or 'none'}\n", capsys.readouterr().err)
+    name = flag.partition("=")[0]
+    assert re.fullmatch(f"{name}: .*expected .*, got {got}\n", capsys.readouterr().err)
 
 
 def test_a_policy_that_a_backend_lacks_is_counted_apart(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from functools import cache
 
-import attrs
 import numpy as np
-from attrs import field, frozen
+from attrs import astuple, field, frozen
 from numpy.typing import NDArray
 
 from ....core.sampling_params import Recipe
@@ -35,7 +34,6 @@ LEAST = float(np.finfo(np.float64).min) / 2
 Integers = NDArray[np.int64]
 ROUNDING = 2.0**-21 / TOLERANCE
 """How far a few float32 roundings move a scaled logit, relative to it and to the tolerance."""
-
 
 Bounds = tuple[Floats, Floats]
 """Logarithms of the smallest and the largest weight that each token can have."""
@@ -96,7 +94,7 @@ def adjust(raw: Floats, wanted: Adjustments, in_prompt: Flags, counts: Integers)
     for token_id, bias in wanted.bias.items():
         if token_id < len(raw):
             logits[token_id] += np.float32(bias)
-    repetition, presence, frequency = map(np.float32, attrs.astuple(wanted)[1:])
+    repetition, presence, frequency = map(np.float32, astuple(wanted)[1:])
     in_output = counts > 0
     repeated = np.where(logits > 0, logits / repetition, logits * repetition)
     logits = np.where(in_prompt | in_output, repeated, logits)

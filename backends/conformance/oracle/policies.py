@@ -176,10 +176,6 @@ def _synthetic_verdict(
     return below(math.log(view.uniforms[row]), bounds, tolerance)
 
 
-def _fly_verdict(view: RequestView, policy: Fly, row: int, tolerance: float) -> Possible:
-    return _matches(view, policy, row, tolerance) | _forgiven(view, policy, row, tolerance)
-
-
 Verdict = Callable[[RequestView, Any, int, float], Possible]
 """A policy's possible answers at a row under a relative change of the inputs; one answer at 0."""
 
@@ -208,13 +204,11 @@ class PolicyRule:
     turns_on_even_laws: Callable[[Any], bool] = lambda _: False
 
 
-def _by_membership(
-    tokens: Verdict, turns_on_even_laws: Callable[[Any], bool] = lambda _: False
-) -> PolicyRule:
+def _by_membership(tokens: Verdict, **more: Any) -> PolicyRule:
     def verdict(view: RequestView, policy: Any, row: int, tolerance: float) -> Possible:
         return tokens(view, policy, row, tolerance)[view.drafts[row]]
 
-    return PolicyRule(verdict, accepted=tokens, turns_on_even_laws=turns_on_even_laws)
+    return PolicyRule(verdict, accepted=tokens, **more)
 
 
 # The entropy of a uniform law is the logarithm of its size. Two policies compare it with just that.
@@ -224,10 +218,10 @@ RULES: Mapping[type, PolicyRule] = MappingProxyType(
         Probabilistic: PolicyRule(_ratio_verdict, residual=residual),
         Block: PolicyRule(block_verdict, takes_last_success=True, residual=scaled_residual),
         Synthetic: PolicyRule(_synthetic_verdict, uses_draft_law=False, stays_when_greedy=True),
-        Typical: _by_membership(_typical_tokens, lambda policy: policy.delta == 1),
+        Typical: _by_membership(_typical_tokens, turns_on_even_laws=lambda p: p.delta == 1),
         RelaxedTopN: _by_membership(_relaxed_tokens),
         Fly: PolicyRule(
-            _fly_verdict,
+            lambda *asked: _matches(*asked) | _forgiven(*asked),
             accepted=_forgiven,
             turns_on_even_laws=lambda policy: policy.min_entropy == 1,
         ),
