@@ -40,18 +40,20 @@ def read_config(file: Path | None, flags: Mapping[str, object]) -> Config:
     name = flags.get("policy.name")
     if has_rate and name != "synthetic":
         raise ConfigError(f"{rate}: expected the policy synthetic, got {name}")
-    if name == "synthetic" and not has_rate:
-        raise ConfigError(f"--policy: expected {rate} beside synthetic")
     table = {} if file is None else read_named(file, "a TOML file", tomllib.loads)
+    of_file = table.get("policy")
+    is_same = isinstance(of_file, Mapping) and of_file.get("name") == name
+    if name == "synthetic" and not (has_rate or is_same):
+        raise ConfigError(f"--policy: expected {rate} beside synthetic")
+    if has_rate or not (name is None or is_same):
+        # The settings of another policy do not apply.
+        table["policy"] = {}
     typed = {path: one.opts[0] for path, one in SETTINGS.items() if path in flags}
     return structured(_with_flags(table, flags), Config, str(file), typed)
 
 
 def _with_flags(table: Mapping[str, Any], flags: Mapping[str, object]) -> Mapping[str, Any]:
     merged = dict(table)
-    if any(path.startswith("policy.") for path in flags):
-        # The settings of another policy do not apply.
-        merged["policy"] = {}
     for path, value in flags.items():
         section, _, name = path.rpartition(".")
         if not section:

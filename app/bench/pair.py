@@ -32,7 +32,6 @@ ADDED_BEHIND_EXIT = 0.1
 """About the share of layers after an early exit in what all layers of a random target add."""
 OWN_DRAFTS: Mapping[str | None, str] = {"ngram": "n-gram", "mtp": "a layer of the target"}
 
-
 Loader = Callable[..., Any]
 """Loads or makes a model. A cached one lets pairs share it."""
 

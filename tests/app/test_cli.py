@@ -14,9 +14,11 @@ from attrs import evolve
 
 from acceptor.app.__main__ import main as begin
 from acceptor.app.cli import main
+from acceptor.app.commands import read_config
+from acceptor.app.policies import SyntheticSettings
 from acceptor.app.report import new_console
 from acceptor.backends import BACKENDS, Backend
-from acceptor.core import POLICIES, InvalidInputError
+from acceptor.core import POLICIES, InvalidInputError, Typical
 
 STATS = (
     "num_drafts num_draft_tokens num_accepted_tokens acceptance_rate acceptance_length "
@@ -91,6 +93,11 @@ def test_flags_win_over_the_file(acceptor: Acceptor, tmp_path: Path) -> None:
     answer = json.loads(acceptor(*arguments, "--json", "--max-tokens", "5", "--seed", "4")[1])
     assert (answer["seed"], len(answer["token_ids"])) == (4, 5)
     assert "block (lossless)" in acceptor(*arguments, "--policy", "block")[1]
+    assert read_config(file, {"policy.name": "typical"}).policy == Typical(epsilon=0.2)
+    file.write_text("[policy]\nname = 'synthetic'\nrates = [0.5]\n")
+    assert read_config(file, {"policy.name": "synthetic"}).policy == SyntheticSettings(rates=(0.5,))
+    by_rate = read_config(file, {"policy.acceptance_rate": 1.0}).policy
+    assert by_rate == SyntheticSettings(acceptance_rate=1.0)
 
 
 def test_json_has_logprobs_if_the_file_asks_for_them(acceptor: Acceptor, tmp_path: Path) -> None:
