@@ -6,6 +6,7 @@ from itertools import cycle, islice
 
 from attrs import evolve, frozen
 
+from ...adapters.error_text import unfit
 from ...core import ConfigError
 from ...core.checks import check_integers
 from ..bench.command import Options, given
@@ -131,7 +132,9 @@ def run(options: Options) -> None:
     models = " and ".join(results.models.values())
     console.print(f"{models} on {results.machine['device']}, {results.date}", soft_wrap=True)
     print_results(console, results)
-    least = MIN_STEPS * len(tuner.plan.lengths)
+    costs = next(iter(results.policies.values())).step_costs.medians.values()
+    # All steps of a captured engine have its one K.
+    least = MIN_STEPS * (1 if any(one.graph for one in costs) else len(tuner.plan.lengths))
     if tuner.plan.num_steps < least:
         console.print(f"These figures are rough: take --steps {least} or more.", soft_wrap=True)
     write_outputs(results, as_markdown(results), options)
@@ -167,10 +170,8 @@ def _plan(options: Options) -> Plan:
     if max(lengths) == 0:
         raise ConfigError("--num-spec-tokens: expected one above 0 to choose from, got 0 only")
     if len(concurrencies) == 1 and not {*predicted} <= {*concurrencies}:
-        raise ConfigError(
-            "--predict-concurrency: expected two that are measured to draw a line through, got "
-            f"--concurrency {concurrencies[0]}"
-        )
+        expected = "two that are measured by --concurrency to draw a line through"
+        raise unfit("--predict-concurrency", expected, concurrencies[0], ConfigError)
     return Plan(
         lengths=sorted(lengths),
         concurrencies=sorted(concurrencies),

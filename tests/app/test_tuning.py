@@ -35,8 +35,7 @@ def profile(*conditional: float) -> AcceptanceProfile:
 
 
 def test_a_place_is_counted_over_the_drafts_that_came_to_it() -> None:
-    drafts = [(3, 3), (3, 1), (3, 0), (1, 1), (0, 0)]
-    counted = AcceptanceProfile.of(drafts)
+    counted = AcceptanceProfile.of([(3, 3), (3, 1), (3, 0), (1, 1), (0, 0)])
     assert counted.num_offered == (4, 2, 1)
     assert counted.conditional == (3 / 4, 1 / 2, 1 / 1)
     assert AcceptanceProfile.of([]).through(2) == [0.0, 0.0]
@@ -239,6 +238,14 @@ def test_it_measures_predicts_checks_and_recommends(
     for one in results.predictions:
         again = model.tokens_per_second(one.num_spec_tokens, one.concurrency)
         assert one.tokens_per_second == pytest.approx(again)
+
+
+def test_all_steps_of_a_captured_engine_have_its_k_so_that_few_suffice(
+    tune: Acceptor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acceptor.app.bench.pair.EagerRunner", recorded)
+    code, out, _ = tune(*QUICK, "--policy", "strict", "--concurrency", 1)
+    assert (code, "figures are rough" in out) == (0, False)
 
 
 @pytest.mark.parametrize("models", [None, ("--drafter", "eagle3")], ids=["a draft model", "a head"])
