@@ -9,7 +9,7 @@ from ..adapters.model_config import DTYPES
 from ..backends import BACKENDS
 from ..core import InvalidInputError, Probabilistic, SamplingParams
 from ..core.checks import check_integer, check_integers
-from ..core.policies.parameters import choice, integer
+from ..core.policies.parameters import choice, filled, integer
 from .engine.parts import Limits
 from .policies import PolicySettings
 from .request import DEFAULT_MAX_TOKENS
@@ -37,11 +37,11 @@ class ModelsConfig:
         adapter: auto, own or transformers: whose implementation of the models to use.
 
     Raises:
-        InvalidInputError: the dtype, forward or adapter is unknown, or there are no threads.
+        InvalidInputError: a name is empty or unknown, or there are no threads.
     """
 
-    target: str | None = None
-    draft: str | None = None
+    target: str | None = filled(None)
+    draft: str | None = filled(None)
     dtype: str | None = choice(None, DTYPES)
     device: str = "cpu"
     max_model_len: int | None = None
@@ -72,7 +72,7 @@ class DecodingConfig:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     chat: bool = False
-    json_schema: str | None = None
+    json_schema: str | None = filled(None)
     regex: str | None = None
 
     def __attrs_post_init__(self) -> None:

@@ -206,7 +206,8 @@ def with_settings(
     if not num_spec_tokens:
         return NoDrafter()
     if isinstance(drafter, NoDrafter):
-        raise unfit("num_spec_tokens", "0 without a draft model", num_spec_tokens, ConfigError)
+        expected = "0, or --draft, --draft-random-weights or --drafter beside it"
+        raise unfit("num_spec_tokens", expected, num_spec_tokens, ConfigError)
     given = {"sampler": sampler, "policy": policy, "num_spec_tokens": num_spec_tokens}
     known = fields_dict(type(drafter)).keys() & given.keys()
     changed: Drafter[Any] = evolve(drafter, **{name: given[name] for name in known})
@@ -262,7 +263,7 @@ def _drafter_name(config: Config, draft_directory: Path | None) -> str | None:
 def _num_spec_tokens(config: Config, *, has_drafter: bool) -> int:
     wanted = config.decoding.num_spec_tokens
     if wanted and not has_drafter:
-        raise unfit("num_spec_tokens", "0 without a draft model", wanted, ConfigError)
+        raise unfit("num_spec_tokens", "0, or --draft or --drafter beside it", wanted, ConfigError)
     if wanted is None:
         return DEFAULT_NUM_SPEC_TOKENS if has_drafter else 0
     return wanted

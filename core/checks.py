@@ -66,6 +66,12 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
         raise InvalidInputError(f"{name}: expected one of {', '.join(names)}, got {value!r}")
 
 
+def check_filled(name: str, value: object) -> None:
+    """Raise `InvalidInputError` for an empty string."""
+    if value == "":
+        raise InvalidInputError(f"{name}: expected a string with content, got ''")
+
+
 def known_device(value: torch.device | str, name: str = "device") -> torch.device:
     """The device of this name; `InvalidInputError` if it is none, `UnavailableError` if absent."""
     try:

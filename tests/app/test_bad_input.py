@@ -53,7 +53,12 @@ def copy_of(tmp_path: Path) -> CopyOf:
             ["--draft", "/no/such/place"],
             "--draft: expected a target beside it, got only /no/such/place",
         ),
-        (["--target", TARGET, "--num-spec-tokens", "3"], "--num-spec-tokens: expected 0 without"),
+        (["--target", ""], "--target: expected a string with content, got ''"),
+        (["--json-schema", ""], "--json-schema: expected a string with content, got ''"),
+        (
+            ["--target", TARGET, "--num-spec-tokens", "3"],
+            "--num-spec-tokens: expected 0, or --draft or --drafter beside it, got 3",
+        ),
         (
             ["--prompt", "cut \ud83d"],
             "--prompt: expected text that UTF-8 can hold, got '\\ud83d' at ",
@@ -93,6 +98,8 @@ RANDOM, KERNELS = "bench --random-weights large.json", "bench kernels --device c
             "--draft-random-weights: expected none beside early-exit",
         ),
         (f"{RANDOM} --draft-random-weights small.json", "vocab_size: expected 61, as the target"),
+        (f"bench --target {TARGET}", "--num-spec-tokens: expected 0, or --draft, --draft-random-"),
+        (f"bench --target {TARGET} --draft=", "--draft: expected a string with content, got ''"),
         ("bench --layer-decay 0.5", "--layer-decay: expected --random-weights beside it"),
         ("bench --draft-layers 2", "--draft-layers: expected --drafter early-exit beside it"),
         ("bench --num-spec-tokens -1", "--num-spec-tokens: expected a number in [0, 256]"),
@@ -139,6 +146,7 @@ RANDOM, KERNELS = "bench --random-weights large.json", "bench kernels --device c
         ("tune --cpu-time --device cuda", "--cpu-time: expected the device cpu, got cuda"),
         (f"{KERNELS} --backend nope", "got 'nope'"),
         (f"{KERNELS} --dtype int8", "int8"),
+        (f"{KERNELS} --only x --only y", "--only: expected a part of a row's name, got x, y"),
         ("bench kernels --device nowhere", "nowhere"),
         ("bench kernels --device meta", "meta"),
         (f"{KERNELS} --requests 1,0", "--requests"),
@@ -146,7 +154,6 @@ RANDOM, KERNELS = "bench --random-weights large.json", "bench kernels --device c
         (f"{KERNELS} --vocab-size {NINES}", NINES),
         (f"{KERNELS} --seconds 0", "'--seconds': 0.0 is not in the range x>0"),
         (f"{KERNELS} --json /dev/null/a.json", "/dev/null/a.json"),
-        (f"{KERNELS} --plot /dev/null/a.svg", "/dev/null/a.svg"),
     ],
 )
 def test_commands(
@@ -184,24 +191,15 @@ def test_commands(
             "policy.rates[1]: expected at most the rate before it, ",
         ),
         (f"{SYNTHETIC}rates = [1]\nacceptance_rate = 1", "policy.name: expected one of rates, acc"),
+        ("[sampling", "expected a TOML file, got "),
+        ("a = " + "[" * 9999, "expected a TOML file, got maximum"),
+        ("\udcff\udcfe", "expected a TOML file, got "),
     ],
 )
 def test_files(complaint: Complaint, tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "run.toml"
-    file.write_text(text)
+    file.write_text(text, errors="surrogateescape")
     assert complaint(*GENERATE, "--config", file).startswith(f"{file}: {message}")
-
-
-def test_a_malformed_file(complaint: Complaint, tmp_path: Path) -> None:
-    file = tmp_path / "run.toml"
-    file.write_text("[sampling")
-    assert complaint(*GENERATE, "--config", file).startswith(f"{file}: expected a TOML file, got ")
-    file.write_text("a = " + "[" * 9999)
-    assert complaint(*GENERATE, "--config", file).startswith(
-        f"{file}: expected a TOML file, got maximum"
-    )
-    file.write_bytes(b"\xff\xfe")
-    assert complaint(*GENERATE, "--config", file).startswith(f"{file}: expected a TOML file, got ")
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs a file without an end")

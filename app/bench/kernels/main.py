@@ -51,7 +51,8 @@ def measure(options: Options) -> Run:
     broad = [*_chosen(WORST, INPUTS, options)] if options["worst"] else []
     num_wanted = len(workloads) + len(broad)
     if not num_wanted:
-        raise InvalidInputError(f"--only: expected a part of a row's name, got {options['only']}")
+        got = ", ".join(options["only"])
+        raise InvalidInputError(f"--only: expected a part of a row's name, got {got}")
     for name in options["backends"]:
         check_choice("--backend", name, BACKENDS)
     bench = partial(KernelBench, stopwatch=Stopwatch(device))
