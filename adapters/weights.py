@@ -27,7 +27,6 @@ LAYER = "model.layers.{}."
 DRAFT_TO_TARGET = "d2t"
 """For each id of a draft model that has fewer ids than its target: target id minus draft id."""
 
-
 STANDARD_DEVIATION = 0.02
 """Llama's initialisation: activations and logits stay of the order of 1."""
 

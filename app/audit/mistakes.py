@@ -21,7 +21,6 @@ Floats = NDArray[np.float64]
 TARGET_LOGITS = np.array([[2.0, 1.5, 2.5, 0.0], [7.0, 3.5, 0.0, 6.5], [0.0, 3.0, 0.0, 2.5]])
 DRAFT_LOGITS = np.array([[6.5, 0.0, 7.5, 6.5], [0.0, 1.5, 6.0, 4.5]])
 
-
 Laws = tuple[Floats, Floats]
 """Target [K + 1, V] and draft [K, V]; each row sums to 1."""
 

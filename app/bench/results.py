@@ -49,8 +49,7 @@ def joined(parts: Sequence[BenchResults]) -> BenchResults:
     """Join the runs of benchmarks that differ in the drafter."""
     drafts = [part.models["draft"] for part in parts if "draft" in part.models]
     models = {**parts[0].models, **({"draft": ", ".join(drafts)} if drafts else {})}
-    runs = tuple(run for part in parts for run in part.runs)
-    return evolve(parts[0], models=models, runs=runs)
+    return evolve(parts[0], models=models, runs=tuple(run for part in parts for run in part.runs))
 
 
 def read_results(path: Path) -> BenchResults:

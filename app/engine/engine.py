@@ -39,7 +39,6 @@ from .parts import Limits, MemoryPlan, Parts
 
 Queue = asyncio.Queue[Progress | Exception]
 
-
 Prompt = str | Iterable[SupportsIndex] | GenerationRequest
 """A text, if the engine has a tokenizer; token ids; or a whole request."""
 

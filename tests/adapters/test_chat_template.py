@@ -37,7 +37,6 @@ TEMPLATES = {
     "{{ text }}{% endif %}{% endmacro %}{{ say(messages[1].content, 5) }}",
 }
 
-
 FAMILIES = {
     path.stem: path.read_text(encoding="utf-8")
     for path in sorted((Path(__file__).parent / "templates").glob("*.jinja"))
@@ -207,7 +206,6 @@ HOSTILE = {
     "division": "{{ 1 / 0 }}",
     "undefined": "{{ nothing.at.all }}",
 }
-
 
 DOUBLED = "{% set n = namespace(x='ab') %}{% for i in range(40) %}{% set n.x = X %}{% endfor %}"
 HOSTILE |= {

@@ -111,8 +111,7 @@ def test_text_does_not_wait_longer_than_it_must(name: str, before: list[int]) ->
     """A word ends a run of bytes and an unfinished character."""
     backend = BACKENDS[name]
     word = id_of(backend, "a")
-    stream = Detokenizer(backend, skip_special_tokens=True)
-    text = stream.push([*before, word, word])
+    text = Detokenizer(backend, skip_special_tokens=True).push([*before, word, word])
     if name == "bytes made by a stage":
         assert text == ""
     else:
@@ -149,8 +148,7 @@ def test_a_run_of_bytes_whose_end_says_nothing_alone_is_cheap() -> None:
     stages = decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1900, 0)
     backend = Counting(backend_of(["<0x20>", ""], sequence(*stages)))
     stream = Detokenizer(backend, skip_special_tokens=True)  # type: ignore[arg-type]
-    text = stream.push([0] * 2000 + [1])
-    assert text + stream.finish() == " " * 100
+    assert stream.push([0] * 2000 + [1]) + stream.finish() == " " * 100
     assert backend.num_decoded <= 10 * 2000
 
 

@@ -120,8 +120,7 @@ def reference_logits(model: Any) -> Tensor:
 
 
 def assert_close(got: Tensor, want: Tensor, tolerance: float = 1e-4) -> None:
-    difference = (got.float() - want.float()).abs().max() / want.abs().max()
-    assert difference <= tolerance
+    assert (got.float() - want.float()).abs().max() / want.abs().max() <= tolerance
 
 
 def chunks(lengths: list[int]) -> Iterator[tuple[int, int]]:

@@ -198,8 +198,7 @@ def test_a_query_sees_its_slot_up_to_its_position(
 
 
 def test_few_tokens_need_not_follow_each_other() -> None:
-    positions = torch.tensor([[0, 0], [48, 49], [49, 49]])
-    seen = seen_keys(positions, [2, 0, 1])
+    seen = seen_keys(torch.tensor([[0, 0], [48, 49], [49, 49]]), [2, 0, 1])
     assert seen == [(100, 1), (100, 1), (0, 49), (0, 50), (50, 50), (50, 50)]
 
 

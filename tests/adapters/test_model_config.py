@@ -72,8 +72,7 @@ def test_both_spellings_of_the_dtype(read: Callable[..., ModelConfig], spelling:
 
 
 def test_yarn_stretches_the_context(read: Callable[..., ModelConfig]) -> None:
-    config = read(rope_scaling={"rope_type": "yarn", "factor": 4.0})
-    assert config.max_position_embeddings == 256
+    assert read(rope_scaling={"rope_type": "yarn", "factor": 4.0}).max_position_embeddings == 256
     longest = read(rope_scaling={"rope_type": "yarn", "factor": 1e9})
     assert longest.max_position_embeddings == MAX_POSITIONS
 

@@ -40,8 +40,7 @@ def backend() -> Backend:
 @pytest.fixture
 def directory(backend: Backend, tmp_path: Path) -> Path:
     """What transformers saves for this tokenizer."""
-    fast = PreTrainedTokenizerFast(tokenizer_object=backend, **SPECIAL_TOKENS)
-    fast.save_pretrained(tmp_path)
+    PreTrainedTokenizerFast(tokenizer_object=backend, **SPECIAL_TOKENS).save_pretrained(tmp_path)
     return tmp_path
 
 

@@ -75,8 +75,7 @@ def test_categories_choose_questions(file: Path) -> None:
 
 
 def test_prompts_that_leave_no_room_are_left_out(file: Path) -> None:
-    load = Load(num_requests=5, warm_up=1, output_len=20)
-    prompts = READER.prompts(load, file)
+    prompts = READER.prompts(Load(num_requests=5, warm_up=1, output_len=20), file)
     assert len(prompts) == 6
     assert {prompt.category for prompt in prompts} == {"cooking"}
     with pytest.raises(ConfigError, match="at most 5 tokens"):

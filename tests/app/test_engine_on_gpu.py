@@ -39,7 +39,6 @@ pytestmark = pytest.mark.gpu
 NUM_WATCHED = 12
 BY_LAST = partial(ByLast, vocab_size=SMALL["vocab_size"])
 
-
 Change = Callable[[Decoder, Path], Decoder]
 
 

@@ -121,8 +121,7 @@ def test_a_step_that_finds_no_memory_ends_one_request_and_the_others_get_theirs(
     alone = pair.decoder(Probabilistic(), 4).generate(requests)
     engine = engine_of(pair)
     allocator = Allocator(full_at)
-    step = loop.Loop._step
-    monkeypatch.setattr(loop.Loop, "_step", allocator.before(step))
+    monkeypatch.setattr(loop.Loop, "_step", allocator.before(loop.Loop._step))
     results = engine.generate(requests)
     failed = [result for result in results if result.finish_reason is FinishReason.ERROR]
     assert len(failed) == len(full_at)
@@ -237,8 +236,7 @@ def test_the_workspace_of_the_largest_step_is_planned(backend: str) -> None:
 
 @pytest.mark.parametrize("num_spec_tokens", [0, 3])
 def test_the_plan_is_what_is_allocated(num_spec_tokens: int) -> None:
-    decoding = DecodingConfig(num_spec_tokens=num_spec_tokens)
-    decoder = wire(Config(decoding=decoding)).decoder
+    decoder = wire(Config(decoding=DecodingConfig(num_spec_tokens=num_spec_tokens))).decoder
     engine = Engine.of(decoder, Limits(num_slots=3, max_len=40))
     plan, memory = engine.memory_plan, engine.loop.decode_step
     assert plan.target_cache == num_bytes(memory.target_cache)

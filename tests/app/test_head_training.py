@@ -1,6 +1,5 @@
 """Training a head: it learns as it drafts, for any target, and continues from a saved state."""
 
-from functools import partial
 from pathlib import Path
 from shutil import copyfile
 from typing import Any
@@ -115,8 +114,7 @@ def test_any_target_of_transformers_gets_a_head(
 ) -> None:
     out, config = tmp_path / "head", KINDS[kind]
     target = save_target(config, tmp_path)
-    load = partial(load_any_model, adapter="transformers")
-    model: Any = load(target)
+    model: Any = load_any_model(target, adapter="transformers")
     monkeypatch.setattr(head_training, "load_any_model", lambda *_, **__: model)
     code, said = run(out, text, target=target, draft_vocab_size=40)
     assert code == 0, said

@@ -21,7 +21,6 @@ from acceptor.core.tensor_fields import named_tensors
 NUM_BATCHES = 1000
 MOST_TOKENS = 1600
 
-
 CASES = [*Generator().cases(1, NUM_BATCHES)]
 
 

@@ -79,8 +79,7 @@ def test_a_turned_decision_is_excused_if_it_was_close(closeness: float, excused:
     turned = evolve(drawn, token_ids=1 - drawn.token_ids)
     (race,) = judge_sample(row, PARAMS, turned).differences
     batch = batch_near_its_uniform(closeness)
-    output = REFERENCE.verify(batch, PARAMS, Probabilistic())
-    assert output.num_accepted.tolist() == [1]
+    assert REFERENCE.verify(batch, PARAMS, Probabilistic()).num_accepted.tolist() == [1]
     (test,) = judge_verify(batch, PARAMS, Probabilistic(), rejected(batch)).differences
     assert (race.decision, test.decision) == ("drawn token, token race", "acceptance")
     for difference in (race, test):

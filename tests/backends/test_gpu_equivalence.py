@@ -199,8 +199,7 @@ def test_rows_that_large_batches_skip_do_not_matter(
 ) -> None:
     unfiltered: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
     step = verification(policy, num_reqs=200, **unfiltered, **recipe)
-    expected = step.by(backend)
-    assert (expected.num_accepted < 2).any()
+    assert (step.by(backend).num_accepted < 2).any()
     for first in range(0, 200, 20):
         order = [*range(first, first + 20)]
         assert_same_in(backend, step, order, Layout(slots=tuple(range(20))))

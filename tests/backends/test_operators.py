@@ -51,8 +51,7 @@ def params_on(device: str, **changes: Any) -> SamplingTensors:
 
 def tensors_of(batch: Any, names: Sequence[str]) -> dict[str, Any]:
     """The operators' arguments from a batch."""
-    counted = batch.token_counts
-    return {name: getattr(counted, name, getattr(batch, name, None)) for name in names}
+    return {name: getattr(batch.token_counts, name, getattr(batch, name, None)) for name in names}
 
 
 @frozen

@@ -175,8 +175,7 @@ def test_a_wrong_tensor_of_a_batch_is_named(kind: Any, make: Any, wrong: tuple[s
     ),
 )
 def test_a_tensor_of_a_batch_on_another_device_is_named(kind: Any, make: Any, name: str) -> None:
-    wrong = make(torch.device("meta"))[name]
-    tensors = make(torch.device("cpu")) | {name: wrong}
+    tensors = make(torch.device("cpu")) | {name: make(torch.device("meta"))[name]}
     expected = rf"^{name}\b.*: expected device cpu, got meta$"
     with nothing_read(), pytest.raises(InvalidInputError, match=expected):
         kind(**tensors)

@@ -84,8 +84,7 @@ def test_a_recipe_has_filters_iff_one_can_cut() -> None:
         cuts = recipe.min_p > 0 or recipe.top_k > 0 or recipe.top_p < 1
         assert recipe.is_greedy == (recipe.temperature == 0)
         assert recipe.has_filters == (cuts and not recipe.is_greedy)
-    off = Recipe(top_k=-1)
-    assert not off.has_filters
+    assert not Recipe(top_k=-1).has_filters
 
 
 def test_a_request_without_a_seed_gets_its_own() -> None:

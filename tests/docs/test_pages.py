@@ -39,8 +39,7 @@ def test_the_code_of_a_page_runs_and_says_what_it_claims(page: Path) -> None:
 
 
 def test_a_page_shows_every_record_and_figure() -> None:
-    shown = set(re.findall(r"include\} data/([\w-]+)", TEXT))
-    assert {path.stem for path in DATA} == shown
+    assert {path.stem for path in DATA} == set(re.findall(r"include\} data/([\w-]+)", TEXT))
     assert len(DATA) <= 20
     drawn = set(re.findall(r"\]\(figures/([\w-]+\.svg)\)", TEXT))
     assert {path.name for path in (DOCS / "figures").iterdir()} == drawn
@@ -96,8 +95,7 @@ def told(page: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("module", PUBLIC)
 def test_every_public_name_is_described(module: str) -> None:
-    public = {f"{module}.{name}" for name in import_module(module).__all__}
-    assert public - ENTRIES == set()
+    assert {f"{module}.{name}" for name in import_module(module).__all__} - ENTRIES == set()
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -211,7 +211,6 @@ FIRST_FAILURE = Bug(
     check="block, draft model",
 )
 
-
 UNCONDITIONAL = Bug(
     "synthetic rates taken as conditional",
     ((Synthetic, "conditional_rates", property(attrgetter("rates"))),),

@@ -28,12 +28,10 @@ class ByLast:
             mask.copy_(pack_allowed(self.allowed(last)[None])[0])
 
     def allowed(self, last: int) -> Tensor:
-        tokens = torch.arange(self.vocab_size)
-        return ((last + 2 * tokens) % 3 > 0) & (last != self.dead_end)
+        return ((last + 2 * torch.arange(self.vocab_size)) % 3 > 0) & (last != self.dead_end)
 
     def accept(self, token_id: int) -> None:
-        last = self.emitted[-1] if self.emitted else 0
-        assert self.allowed(last)[token_id]
+        assert self.allowed(self.emitted[-1] if self.emitted else 0)[token_id]
         self.emitted.append(token_id)
 
 

@@ -61,14 +61,12 @@ def first_tokens_follow(output: Any, law: Tensor) -> None:
 
 def test_engines_that_do_not_name_acceptor_keep_their_sampler(configured: Any) -> None:
     configured.clear()
-    engine = Engine([SamplingParams()])
-    assert type(engine.rejection_sampler) is OWN
+    assert type(Engine([SamplingParams()]).rejection_sampler) is OWN
 
 
 def test_nothing_is_allocated_with_the_weights() -> None:
     """An engine that sleeps at level 2 loses it."""
-    engine = Engine([SamplingParams()])
-    made = engine.rejection_sampler
+    made = Engine([SamplingParams()]).rejection_sampler
     kept = [*vars(made).values(), *vars(made.parameters).values(), *vars(made.processing).values()]
     assert not [value for value in kept if isinstance(value, Tensor)]
 
@@ -76,8 +74,7 @@ def test_nothing_is_allocated_with_the_weights() -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_first_tokens_follow_the_target(name: str, configured: Any) -> None:
     configured["acceptor"] |= POLICIES[name]
-    params = [SamplingParams(temperature=0.7, seed=seed) for seed in range(NUM_DRAWS)]
-    output = verify(params)
+    output = verify([SamplingParams(temperature=0.7, seed=seed) for seed in range(NUM_DRAWS)])
     first_tokens_follow(output, (TARGET / 0.7).softmax(0))
     assert set(output.num_sampled.tolist()) == {1, 2, 3}
 
