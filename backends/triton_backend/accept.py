@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from .logits import NEVER, draft_logits, is_allowed, target_logits
-from .records import THRESHOLD, blocks_of, law_of, log_probs, tail_of
+from .records import THRESHOLD, blocks_of, law_of, log_probs, words_of
 from .rows import drafted_token, open_row
 from .units import UNITS
 
@@ -97,7 +97,7 @@ def bar_of(call, row, law):
     if call.variant.policy == "relaxed":
         # The rows after the draft's hold the threshold that top_n has become.
         second = row.slot + (call.variant.num_rows - call.variant.num_drafts)
-        ranked = tl.load(tail_of(call, blocks_of(call, second)) + THRESHOLD)
+        ranked = tl.load(words_of(call, blocks_of(call, second), tl.float32) + THRESHOLD)
         share = 1.0 - call.leniency.delta * tl.exp(law.log_total)
         least = tl.minimum(tl.log(tl.maximum(share, 0.0)), 0.0) - law.log_total
     return least, ranked

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from .device import let_next_stage_start
-
 
 class TargetRows(NamedTuple):
     """Rows of raw target logits, addressed by request and row."""
@@ -198,6 +196,8 @@ def stage_kernel(call, rest, STAGE: tl.constexpr):
     Triton 3.6 cannot carry a tuple that mixes constants and other values through a loop. Every
     integer that is 1 is a constant, unless it got a name inside the kernel.
     """
-    let_next_stage_start(call.variant.overlaps)
+    if call.variant.overlaps:
+        # The next stage's programs may start once every program has said so.
+        tl.extra.cuda.gdc_launch_dependents()
     values = call[:-1]
     STAGE(Call(*values, call.variant), *rest)  # type: ignore[call-arg]

@@ -56,13 +56,6 @@ def can_overlap() -> bool:
 
 
 @triton.jit
-def let_next_stage_start(OVERLAPS: tl.constexpr):
-    """The next stage's programs may start once every program has called this."""
-    if OVERLAPS:
-        tl.extra.cuda.gdc_launch_dependents()
-
-
-@triton.jit
 def wait_for_stage_before(OVERLAPS: tl.constexpr):
     """Wait until the previous stage has ended and all its writes are visible."""
     if OVERLAPS:

@@ -109,10 +109,8 @@ def certain_token(call, row, draw):
 def _best_block(call, row, draw, bounds, noise):
     """The block that wins the first race; `NOWHERE` if none has any mass.
 
-    Args:
-        call, row, draw: the law to draw from.
-        bounds: [width], the best possible score of each block; negative for none.
-        noise: [width], the exponential that each block races against.
+    `bounds`, [width], are the best possible score of each block, negative for none; `noise`,
+    [width], is the exponential that each block races against.
     """
     WIDTH: tl.constexpr = call.variant.width
     GROUPS: tl.constexpr = min(AT_ONCE, WIDTH)

@@ -11,6 +11,7 @@ from .rows import request_slot
 BLOCK = tl.constexpr(BLOCK_SIZE)
 NEVER = tl.constexpr(float("-inf"))
 LOG2_E = tl.constexpr(1.4426950408889634)
+WIDEN = tl.constexpr("shl.b32 $0, $2, 16; and.b32 $1, $2, 0xFFFF0000;")
 
 
 @triton.jit
@@ -44,15 +45,9 @@ def load_row(base, inverse_map, vocab_size, ids, wanted=True, AGAIN: tl.constexp
 def widened(logits):
     """Logits as float32; two bfloat16 of a register take one instruction each, not three."""
     if logits.dtype == tl.bfloat16 and logits.numel > 1 and not INTERPRETED:
-        low_first = tl.inline_asm_elementwise(
-            "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xFFFF0000;",
-            "=r,=r,r",
-            [logits],
-            dtype=tl.int32,
-            is_pure=True,
-            pack=2,
-        )
-        wide = low_first.to(tl.float32, bitcast=True)
+        wide = tl.inline_asm_elementwise(
+            WIDEN, "=r,=r,r", [logits], dtype=tl.int32, is_pure=True, pack=2
+        ).to(tl.float32, bitcast=True)
     else:
         wide = logits.to(tl.float32)
     return wide

@@ -7,7 +7,7 @@ still open.
 import triton
 import triton.language as tl
 
-from .records import OPEN_SLOT, blocks_of, tail_of
+from .records import OPEN_SLOT, blocks_of, words_of
 
 NUM_OPEN = tl.constexpr(0)
 """Counts the rows in the first round."""
@@ -26,7 +26,7 @@ fewer bins, but two rounds at least halve a bracket: 65 rounds. A last one weigh
 def open_first(call, slot):
     """Put a row on the list of the first round."""
     number = tl.atomic_add(call.scratch.counters + NUM_OPEN, 1, sem="relaxed")
-    tl.store(_first_place(call, number), slot.to(tl.int32))
+    tl.store(words_of(call, blocks_of(call, number), tl.int32) + OPEN_SLOT, slot.to(tl.int32))
 
 
 @triton.jit
@@ -47,7 +47,7 @@ def queued_row(call, num_open, number):
     """Wait for the n-th row in the queue; -1 if there will be none."""
     slot = number * 0 - 1
     if number < num_open:
-        slot = tl.load(_first_place(call, number))
+        slot = tl.load(words_of(call, blocks_of(call, number), tl.int32) + OPEN_SLOT)
     else:
         place = call.scratch.queue + (number - num_open)
         closed = number * 0
@@ -72,9 +72,3 @@ def queue_again(call, slot):
 def close_row(call):
     """Count one open row less."""
     tl.atomic_add(call.scratch.counters + NUM_CLOSED, 1, sem="relaxed")
-
-
-@triton.jit
-def _first_place(call, number):
-    tail = tail_of(call, blocks_of(call, number.to(tl.int64)))
-    return tail.to(tl.pointer_type(tl.int32), bitcast=True) + OPEN_SLOT

@@ -19,11 +19,8 @@ TOKEN_LEVEL = tl.constexpr(int(Level.TOKEN))
 def arrivals(noise, LEVEL: tl.constexpr, first, N: tl.constexpr):
     """The exponentials that N consecutive candidates race against: [N] float32.
 
-    Args:
-        noise: seed, position, draft index and stream: scalars.
-        LEVEL: the race's.
-        first: scalar, the first candidate, divisible by 4.
-        N: at least 4.
+    `noise` holds scalars: seed, position, draft index and stream. `first` is a scalar, the first
+    candidate, divisible by 4. N is at least 4.
     """
     group = first // 4 + tl.arange(0, N // 4)
     word_0, word_1, word_2, word_3 = _words(noise, group, LEVEL)

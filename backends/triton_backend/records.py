@@ -10,7 +10,7 @@ import triton.language as tl
 
 from .logits import NEVER
 from .random_bits import INTERPRETED
-from .rows import row_inverse
+from .rows import row_recipe
 
 ROW_MAX = tl.constexpr(0)
 LOG_TOTAL = tl.constexpr(1)
@@ -85,7 +85,7 @@ def padded(num_blocks):
 @triton.jit
 def blocks_of(call, slot):
     """The address of a row's block maxima."""
-    return call.scratch.records + slot * record_words(call)
+    return call.scratch.records + slot.to(tl.int64) * record_words(call)
 
 
 @triton.jit
@@ -95,23 +95,10 @@ def record_words(call):
 
 
 @triton.jit
-def tail_of(call, blocks):
-    """The address of the words after a record's blocks."""
-    return blocks + 2 * padded(call.scratch.num_blocks)
-
-
-@triton.jit
-def number_words(call, row):
-    """A row's words after its blocks, as int32."""
-    tail = tail_of(call, blocks_of(call, row.slot))
-    return tail.to(tl.pointer_type(tl.int32), bitcast=True)
-
-
-@triton.jit
-def mass_words(call, row):
-    """A row's words after its blocks, as int64."""
-    tail = tail_of(call, blocks_of(call, row.slot))
-    return tail.to(tl.pointer_type(tl.int64), bitcast=True)
+def words_of(call, blocks, KIND: tl.constexpr):
+    """The address of the words after a record's blocks, as words of a dtype."""
+    words = blocks + 2 * padded(call.scratch.num_blocks)
+    return words.to(tl.pointer_type(KIND), bitcast=True)
 
 
 @triton.jit
@@ -120,14 +107,8 @@ def store_here(place, values, wanted):
     if INTERPRETED:
         tl.store(place, values, mask=wanted)
     else:
-        tl.inline_asm_elementwise(
-            STORE,
-            "=r,l,f,r",
-            [place.to(tl.int64), values, wanted.to(tl.int32)],
-            dtype=tl.int32,
-            is_pure=False,
-            pack=1,
-        )
+        given = [place.to(tl.int64), values, wanted.to(tl.int32)]
+        tl.inline_asm_elementwise(STORE, "=r,l,f,r", given, dtype=tl.int32, is_pure=False, pack=1)
 
 
 @triton.jit
@@ -157,9 +138,9 @@ def summed(largest, masses, inverse):
 def law_of(call, row):
     """A row's law, and whether it has one."""
     blocks = blocks_of(call, row.slot)
-    inverse = row_inverse(call, row)
+    inverse = row_recipe(call, row).inverse
     if call.variant.filters:
-        tail = tail_of(call, blocks)
+        tail = words_of(call, blocks, tl.float32)
         row_max = tl.load(tail + ROW_MAX)
         log_total = tl.load(tail + LOG_TOTAL)
         threshold = tl.load(tail + THRESHOLD)
@@ -176,7 +157,7 @@ def law_of(call, row):
 @triton.jit
 def store_law(call, row, log_total, threshold, exact):
     """Store the law that a row's filters leave."""
-    tail = tail_of(call, blocks_of(call, row.slot))
+    tail = words_of(call, blocks_of(call, row.slot), tl.float32)
     tl.store(tail + LOG_TOTAL, log_total)
     tl.store(tail + THRESHOLD, threshold)
     tl.store(tail + EXACT, exact)
@@ -197,16 +178,16 @@ def kept_logits(quarters, threshold):
 
 @triton.jit
 def decision_of(call, request, place):
-    """The address of the decision on a target's row."""
+    """The address of the decision on a target's row, for its int32 and for its float32."""
     words = (request.to(tl.int64) * (call.variant.num_drafts + 1) + place) * DECISION
-    return call.scratch.decisions + words
+    words = call.scratch.decisions + words
+    return words, words.to(tl.pointer_type(tl.float32), bitcast=True)
 
 
 @triton.jit
 def store_decision(call, row, kind, token, ratio, log_p):
     """Store the decision on a target's row."""
-    words = decision_of(call, row.request, row.place)
-    numbers = words.to(tl.pointer_type(tl.float32), bitcast=True)
+    words, numbers = decision_of(call, row.request, row.place)
     tl.store(words + VERDICT, kind)
     tl.store(words + TOKEN, token)
     tl.store(numbers + RATIO, ratio)
@@ -216,8 +197,7 @@ def store_decision(call, row, kind, token, ratio, log_p):
 @triton.jit
 def load_decisions(call, request, row):
     """Load the decisions on a request's rows: kinds, tokens and both numbers, each [rows]."""
-    words = decision_of(call, request, row)
-    numbers = words.to(tl.pointer_type(tl.float32), bitcast=True)
+    words, numbers = decision_of(call, request, row)
     there = row <= call.variant.num_drafts
     return (
         tl.load(words + VERDICT, mask=there, other=0),

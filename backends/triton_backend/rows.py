@@ -152,19 +152,14 @@ def open_row(call, slot):
             # Loaded once per program: loops would wait for it, then for the mask.
             rows = call.masks.rows + mask * call.masks.rows_step
             mask = tl.load(rows, mask=masked, other=-1).to(tl.int64)
-    penalties = _penalties(call, request)
-    slot = base + index
-    adjusts = is_draft == 0
-    return Row(request, start, place, is_draft, exists, slot, source, mask, penalties, adjusts)
-
-
-@triton.jit
-def _penalties(call, request):
     entry = entry_of(call, request)
     repetition = _number(call.entries.repetition, entry, 1.0)
     presence = _number(call.entries.presence, entry, 0.0)
     frequency = _number(call.entries.frequency, entry, 0.0)
-    return repetition, tl.div_rn(1.0, repetition), presence, frequency
+    penalties = repetition, tl.div_rn(1.0, repetition), presence, frequency
+    slot = base + index
+    adjusts = is_draft == 0
+    return Row(request, start, place, is_draft, exists, slot, source, mask, penalties, adjusts)
 
 
 @triton.jit
@@ -180,12 +175,6 @@ def entry_of(call, request):
 def temperature_of(call, recipe, request):
     """A request's temperature; 0 if it is greedy."""
     return tl.load(recipe.temperature + entry_of(call, request))
-
-
-@triton.jit
-def row_inverse(call, row):
-    """1 / temperature of a row; 1 if its request is greedy."""
-    return row_recipe(call, row).inverse
 
 
 @triton.jit

@@ -14,7 +14,7 @@ from .device import wait_for_stage_before
 from .logits import BLOCK, seen_bytes_of
 from .quarters import TILE, adjusted_quarters, block_statistics, quarter_marks, row_quarters, wide
 from .records import blocks_of, padded, record_words, store_here
-from .rows import open_row, row_inverse
+from .rows import open_row, row_recipe
 from .thresholds.touched import list_touched
 
 
@@ -52,7 +52,7 @@ def statistics_stage(call, num_parts, tiles_per_part):
     if call.entries.repetition is not None or call.scratch.touched is not None:
         wait_for_stage_before(call.variant.overlaps)
     if row.exists:
-        inverse = row_inverse(call, row)
+        inverse = row_recipe(call, row).inverse
         blocks = blocks_of(call, row.slot)
         first = part * tiles_per_part
         last = tl.minimum(first + tiles_per_part, tl.cdiv(call.scratch.num_blocks, TILE))

@@ -6,17 +6,8 @@ Sums are integers, so they do not depend on how many programs add them up.
 import triton
 import triton.language as tl
 
-from .accept import (
-    ENTROPY,
-    MOVED,
-    SURVIVED,
-    accepts,
-    bar_of,
-    load_sum,
-    open_draft,
-    sums_of,
-    test_draft,
-)
+from . import accept
+from .accept import ENTROPY, MOVED, SURVIVED
 from .device import wait_for_stage_before
 from .logits import NEVER, draft_logits, is_allowed
 from .quarters import QUARTER, TILE, law_quarters, quarter_ids, quarters_sum
@@ -39,23 +30,23 @@ def sums_stage(call, num_parts, tiles_per_part, WHAT: tl.constexpr):
     request = open_request(call, number // call.variant.num_drafts)
     row = open_row(call, request.index * call.variant.num_rows + place)
     tested = (place < request.num_drafts) & (request.greedy == 0)
-    drafted = open_draft(call, row, tested)
+    drafted = accept.open_draft(call, row, tested)
     wait_for_stage_before(call.variant.overlaps)
     if tested:
         law, needed = law_of(call, row)
-        test = test_draft(call, row, law, drafted, tested)
+        test = accept.test_draft(call, row, law, drafted, tested)
         survived = law.row_max * 0.0 + 1.0
         bar = (LOWEST_FINITE, NEVER)
         if WHAT != ENTROPY:
             needed = needed & test.dense
-            bar = bar_of(call, row, law)
+            bar = accept.bar_of(call, row, law)
             if call.variant.policy == "fly":
-                needed = needed & (
-                    load_sum(call, row.request, row.place, ENTROPY) >= call.leniency.strictness
-                )
+                nats = accept.load_sum(call, row.request, row.place, ENTROPY)
+                needed = needed & (nats >= call.leniency.strictness)
             # Without masks FLy forgives all drafts of a row.
             if WHAT == MOVED and (call.variant.policy != "fly" or call.masks.words is not None):
-                survived = load_sum(call, row.request, row.place, SURVIVED)
+                survived = accept.load_sum(call, row.request, row.place, SURVIVED)
+        bounds = bar, survived
         if needed:
             first = tl.program_id(0) % num_parts * tiles_per_part
             last = tl.minimum(first + tiles_per_part, tl.cdiv(call.scratch.num_blocks, TILE))
@@ -64,22 +55,16 @@ def sums_stage(call, num_parts, tiles_per_part, WHAT: tl.constexpr):
                 block = tile * TILE + tl.arange(0, TILE)
                 inside = block < call.scratch.num_blocks
                 largest = tl.load(blocks_of(call, row.slot) + block, mask=inside, other=NEVER)
-                reached = accepts(call, largest, law, bar) & inside
+                reached = accept.accepts(call, largest, law, bar) & inside
                 if tl.max(reached.to(tl.int32), 0) > 0:
-                    sums = _block_sums(call, row, block, law, test, (bar, survived), WHAT)
-                    total += tl.sum(in_units(sums), 0)
-            tl.atomic_add(sums_of(call, row.request, place) + WHAT, total, sem="relaxed")
-
-
-@triton.jit
-def _block_sums(call, row, block, law, test, bounds, WHAT: tl.constexpr):
-    ids = quarter_ids(block)
-    quarters = law_quarters(call, row, block)
-    terms = [
-        _terms(call, row, quarters[n], ids + n * QUARTER, law, test, bounds, WHAT)
-        for n in (0, 1, 2, 3)
-    ]
-    return quarters_sum(terms)
+                    ids = quarter_ids(block)
+                    quarters = law_quarters(call, row, block)
+                    terms = [
+                        _terms(call, row, quarters[n], ids + n * QUARTER, law, test, bounds, WHAT)
+                        for n in (0, 1, 2, 3)
+                    ]
+                    total += tl.sum(in_units(quarters_sum(terms)), 0)
+            tl.atomic_add(accept.sums_of(call, row.request, place) + WHAT, total, sem="relaxed")
 
 
 @triton.jit
@@ -91,7 +76,7 @@ def _terms(call, row, logits, ids, law, test, bounds, WHAT: tl.constexpr):
     else:
         bar, survived = bounds
         terms = tl.exp(log_probs(draft_logits(call, row, ids, True), test.draft_law))
-        counts = accepts(call, logits, law, bar)
+        counts = accept.accepts(call, logits, law, bar)
         # Only FLy accepts tokens of probability 0, as forbidden ones have.
         if call.variant.policy == "fly" and call.masks.words is not None:
             counts = counts & is_allowed(call, row, ids)

@@ -30,13 +30,6 @@ def log_of_units(units):
 
 
 @triton.jit
-def floor_of(recipe, row_max):
-    """The least logit that min-p keeps; -inf if it does not cut."""
-    # Whatever the rounding, the maximum is never cut off.
-    return tl.minimum(row_max + tl.log(recipe.min_p) / recipe.inverse, row_max)
-
-
-@triton.jit
 def as_key(value, KEY_SHIFT: tl.constexpr):
     """An int32 that orders like the float32, without its lowest bits, which must all be equal."""
     # Both zeros have the same key.
@@ -56,10 +49,8 @@ def from_key(key, KEY_SHIFT: tl.constexpr):
 def highest_reaching(keys, weights, needed):
     """The largest key that, with all above it, weighs enough; the smallest if none does.
 
-    Args:
-        keys: [N] int32.
-        weights: [N], numbers; a key of weight 0 does not count.
-        needed: scalar float64.
+    `keys` are [N] int32. `weights` are [N] numbers; a key of weight 0 does not count. `needed` is a
+    scalar float64.
     """
     low = tl.min(tl.where(weights > 0, keys, HIGHEST_KEY), 0).to(tl.int64)
     high = tl.max(tl.where(weights > 0, keys, LOWEST_KEY), 0).to(tl.int64) + 1
@@ -78,14 +69,9 @@ def level_reaching(
 ):
     """The largest key that, with all above it, has enough mass, if it is among the MOST largest.
 
-    Args:
-        keys: [N] int32.
-        fewest, enough: scalars float64, bounds of the needed mass in units.
-        row_max, inverse: scalars, the row's largest logit and 1 / temperature.
-        KEY_SHIFT: see `as_key`.
-
-    Returns:
-        The key; whether it has enough; and whether it is the same for all masses within the bounds.
+    `keys` are [N] int32; `fewest` and `enough` are scalars float64, bounds of the needed mass in
+    units. Returns the key; whether it has enough; and whether it is the same for all masses within
+    the bounds.
     """
     key = as_key(row_max, KEY_SHIFT) + 1
     amount = key.to(tl.int64) * 0

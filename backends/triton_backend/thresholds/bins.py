@@ -189,14 +189,9 @@ def _count(call, row, place, flags):
 def value_before(low, row_max, inverse, are_even):
     """The bfloat16 before a bound, to which all logits below it may be raised.
 
-    Args:
-        low: scalar, the bound.
-        row_max, inverse: the row's largest logit and 1 / temperature.
-        are_even: whether all logits are bfloat16.
-
-    Returns:
-        Whether they may be; the value; and its bin, which is not to be added up. At the lowest
-        bound that is no bin, as -inf may be counted among the lowest logits if these have no mass.
+    `are_even` says whether all logits are bfloat16. Returns whether they may be raised; the value;
+    and its bin, which is not to be added up. At the lowest bound that is no bin, as -inf may be
+    counted among the lowest logits if these have no mass.
     """
     key = as_key(low, 0)
     key = tl.where(key < 0, key | 0xFFFF, (key + 0xFFFF) & -0x10000)
@@ -216,13 +211,9 @@ def upper_halves(logits, low):
         bits = logits.to(tl.int32, bitcast=True)
         # What is beside 0 counts as 0.
         bits = tl.where(bits < LOWEST_KEY + 0x10000, 0, bits)
+        bits = [tl.where(logits >= low, bits, LOWEST_KEY)]
         halves = tl.inline_asm_elementwise(
-            "prmt.b32 $0, $1, $2, 0x7632;",
-            "=r,r,r",
-            [tl.where(logits >= low, bits, LOWEST_KEY)],
-            dtype=tl.bfloat16,
-            is_pure=True,
-            pack=2,
+            "prmt.b32 $0, $1, $2, 0x7632;", "=r,r,r", bits, dtype=tl.bfloat16, is_pure=True, pack=2
         )
     return halves
 
@@ -235,13 +226,9 @@ def count_halves(call, row, own, halves, low, value):
         _count(call, row, half_bins(logits), logits >= low)
     else:
         pair = ((value.to(tl.int32, bitcast=True) >> 16) & 0xFFFF) * 0x10001
+        given = [halves, own * 0x10001, pair]
         tl.inline_asm_elementwise(
-            COUNT_HALVES,
-            "=r,=r,r,r,r,r,r",
-            [halves, own * 0x10001, pair],
-            dtype=tl.int32,
-            is_pure=False,
-            pack=2,
+            COUNT_HALVES, "=r,=r,r,r,r,r,r", given, dtype=tl.int32, is_pure=False, pack=2
         )
 
 

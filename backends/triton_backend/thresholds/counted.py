@@ -9,38 +9,15 @@ so any number may run at once. Sums are integers, so their order does not matter
 import triton
 import triton.language as tl
 
+from .. import records
 from ..device import wait_for_stage_before
 from ..logits import LOG2_E, NEVER
 from ..quarters import QUARTER, adjusted_quarters, as_one, block_masses, quarter_marks, row_quarters
 from ..queue import NUM_OPEN, next_ticket, queued_row
-from ..records import (
-    ARRIVALS,
-    COUNTED,
-    EXACT,
-    HIGH,
-    LOW,
-    MASS,
-    ODD_BITS,
-    ROW_MAX,
-    blocks_of,
-    kept_logits,
-    mass_words,
-    number_words,
-    padded,
-    store_here,
-    tail_of,
-)
-from ..rows import Row, open_row, row_inverse
+from ..records import blocks_of, kept_logits, padded, store_here, words_of
+from ..rows import Row, open_row, row_recipe
 from ..units import LOWEST_FINITE, from_key, in_units
-from .bins import (
-    add_up,
-    clear_own,
-    count_halves,
-    count_keys,
-    reserve_own,
-    upper_halves,
-    value_before,
-)
+from . import bins
 from .found import BETWEEN, HALVES, NOTHING, find_threshold
 from .touched import MOST_TOUCHED, count_touched, num_touched
 
@@ -51,7 +28,7 @@ MOST_TILES = tl.constexpr(16)
 @triton.jit
 def counts_stage(call, TILE: tl.constexpr):
     """Any number of programs, which read TILE blocks at once."""
-    own = reserve_own()
+    own = bins.reserve_own()
     wait_for_stage_before(call.variant.overlaps)
     num_open = tl.load(call.scratch.counters + NUM_OPEN)
     if num_open > 0:
@@ -70,8 +47,8 @@ def counts_stage(call, TILE: tl.constexpr):
             last = tl.minimum(first + tiles_per_part, tiles)
             _count_part(call, row, first, last, own, (ticket % parts, parts), TILE)
             tl.debug_barrier()
-            words = number_words(call, row)
-            if tl.atomic_add(words + ARRIVALS, 1) == parts - 1:
+            words = words_of(call, blocks_of(call, row.slot), tl.int32)
+            if tl.atomic_add(words + records.ARRIVALS, 1) == parts - 1:
                 find_threshold(call, row)
             ticket = next_ticket(call)
             slot = queued_row(call, num_open, ticket // parts)
@@ -79,16 +56,16 @@ def counts_stage(call, TILE: tl.constexpr):
 
 @triton.jit
 def _count_part(call, row, first_tile, last_tile, own, part, TILE: tl.constexpr):
-    words = number_words(call, row)
-    tail = tail_of(call, blocks_of(call, row.slot))
-    row_max = tl.load(tail + ROW_MAX, cache_modifier=".cg")
-    exact = tl.load(tail + EXACT, cache_modifier=".cg") != 0.0
-    low = from_key(tl.load(words + LOW, cache_modifier=".cg"), 0)
-    high = from_key(tl.load(words + HIGH, cache_modifier=".cg"), 0)
-    counted = tl.load(words + COUNTED, cache_modifier=".cg")
+    words = words_of(call, blocks_of(call, row.slot), tl.int32)
+    tail = words_of(call, blocks_of(call, row.slot), tl.float32)
+    row_max = tl.load(tail + records.ROW_MAX, cache_modifier=".cg")
+    exact = tl.load(tail + records.EXACT, cache_modifier=".cg") != 0.0
+    low = from_key(tl.load(words + records.LOW, cache_modifier=".cg"), 0)
+    high = from_key(tl.load(words + records.HIGH, cache_modifier=".cg"), 0)
+    counted = tl.load(words + records.COUNTED, cache_modifier=".cg")
     # Rows that nothing has cut yet have exact block masses.
     weighs = (low > LOWEST_FINITE) | (counted != HALVES) | (exact == 0)
-    inverse = row_inverse(call, row)
+    inverse = row_recipe(call, row).inverse
     scale = inverse * LOG2_E
     bits = tl.zeros([TILE, QUARTER], tl.int32)
     mass = tl.zeros([TILE], tl.int64)
@@ -102,7 +79,7 @@ def _count_part(call, row, first_tile, last_tile, own, part, TILE: tl.constexpr)
         # Their block maxima are not those of raw logits.
         reaching = tl.where(moves, -1, reaching)
     read = Row(*row[:-1], row.adjusts & (moves == 0))  # type: ignore[call-arg]
-    are_raw, value, dropped = value_before(low, row_max, inverse, row.mask < 0)
+    are_raw, value, dropped = bins.value_before(low, row_max, inverse, row.mask < 0)
     are_raw = are_raw & (counted == HALVES)
     if call.entries.bias_ids is not None or call.entries.repetition is not None:
         are_raw = are_raw & (read.adjusts == 0)
@@ -112,7 +89,7 @@ def _count_part(call, row, first_tile, last_tile, own, part, TILE: tl.constexpr)
     value = tl.where(are_raw, value, NEVER)
     dropped = tl.where(are_raw, dropped, -1)
     if counted != NOTHING:
-        clear_own(own)
+        bins.clear_own(own)
     for tile in range(first_tile, last_tile):
         if (reaching >> (tile - first_tile)) & 1:
             block = tile * TILE + tl.arange(0, TILE)
@@ -123,14 +100,15 @@ def _count_part(call, row, first_tile, last_tile, own, part, TILE: tl.constexpr)
             if ARE_HALVES:
                 if are_raw:
                     for n in tl.static_range(4):
-                        count_halves(call, row, own, raw[n], low, value)
+                        bins.count_halves(call, row, own, raw[n], low, value)
             if weighs | (are_raw == 0):
                 quarters = adjusted_quarters(call, read, block, raw, marks)
                 if counted == BETWEEN:
-                    count_keys(call, row, own, as_one(quarters), low, high)
+                    bins.count_keys(call, row, own, as_one(quarters), low, high)
                 elif (counted == HALVES) & (are_raw == 0):
                     for n in tl.static_range(4):
-                        count_halves(call, row, own, upper_halves(quarters[n], low), low, value)
+                        halves = bins.upper_halves(quarters[n], low)
+                        bins.count_halves(call, row, own, halves, low, value)
                 if call.variant.key_shift < 16:
                     each = [logits.to(tl.int32, bitcast=True) for logits in quarters]
                     bits |= each[0] | each[1] | each[2] | each[3]
@@ -141,17 +119,18 @@ def _count_part(call, row, first_tile, last_tile, own, part, TILE: tl.constexpr)
                     out = source + padded(call.scratch.num_blocks) + block
                     store_here(out, masses, inside & (row.slot == row.source))
     if counted != NOTHING:
-        add_up(call, row, own, counted == HALVES, dropped)
+        bins.add_up(call, row, own, counted == HALVES, dropped)
         if call.scratch.touched is not None:
             if listed:
                 count_touched(call, row, low, moves, (row_max, inverse), part)
             elif row.adjusts:
-                tl.store(words + ODD_BITS, 1)
+                tl.store(words + records.ODD_BITS, 1)
         elif call.variant.key_shift < 16:
             odd = tl.max(tl.max(bits & 0xFFFF, 1), 0)
-            tl.atomic_max(words + ODD_BITS, odd, sem="relaxed")
+            tl.atomic_max(words + records.ODD_BITS, odd, sem="relaxed")
     if weighs:
-        tl.atomic_add(mass_words(call, row) + MASS, tl.sum(mass, 0), sem="relaxed")
+        place = words_of(call, blocks_of(call, row.slot), tl.int64) + records.MASS
+        tl.atomic_add(place, tl.sum(mass, 0), sem="relaxed")
 
 
 @triton.jit

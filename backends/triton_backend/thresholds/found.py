@@ -3,26 +3,9 @@
 import triton
 import triton.language as tl
 
+from .. import records
 from ..queue import close_row, queue_again
-from ..records import (
-    ABOVE_NUMBER,
-    ARRIVALS,
-    BY_MASS,
-    COUNTED,
-    EXACT,
-    HIGH,
-    LEAST,
-    LOW,
-    MASS,
-    ODD_BITS,
-    ROW_MAX,
-    WHOLE,
-    blocks_of,
-    mass_words,
-    number_words,
-    store_law,
-    tail_of,
-)
+from ..records import blocks_of, store_law, words_of
 from ..rows import row_recipe
 from ..units import LOWEST_FINITE, NO_KEY, as_key, from_key, log_of_units
 from .bins import BINS, numbers_of
@@ -45,17 +28,18 @@ def start_round(call, row, counted, low, high, least, search):
     the upper key.
     """
     by_mass, whole, above = search
-    words = number_words(call, row)
-    tl.store(words + COUNTED, counted)
-    tl.store(words + ODD_BITS, 0)
-    tl.store(words + LOW, tl.where(low == NO_KEY, 0, low))
-    tl.store(words + HIGH, tl.where(high == NO_KEY, NO_KEY - 1, high))
-    tl.store(words + LEAST, least)
-    tl.store(words + BY_MASS, by_mass.to(tl.int32))
-    tl.store(words + ABOVE_NUMBER, above.to(tl.int32))
-    tl.store(words + ARRIVALS, 0)
-    tl.store(mass_words(call, row) + MASS, whole * 0)
-    tl.store(mass_words(call, row) + WHOLE, whole)
+    words = words_of(call, blocks_of(call, row.slot), tl.int32)
+    tl.store(words + records.COUNTED, counted)
+    tl.store(words + records.ODD_BITS, 0)
+    tl.store(words + records.LOW, tl.where(low == NO_KEY, 0, low))
+    tl.store(words + records.HIGH, tl.where(high == NO_KEY, NO_KEY - 1, high))
+    tl.store(words + records.LEAST, least)
+    tl.store(words + records.BY_MASS, by_mass.to(tl.int32))
+    tl.store(words + records.ABOVE_NUMBER, above.to(tl.int32))
+    tl.store(words + records.ARRIVALS, 0)
+    masses = words_of(call, blocks_of(call, row.slot), tl.int64)
+    tl.store(masses + records.MASS, whole * 0)
+    tl.store(masses + records.WHOLE, whole)
     place = tl.arange(0, BINS)
     tl.store(numbers_of(call, row) + place, 0)
     if call.scratch.odd is not None:
@@ -68,13 +52,23 @@ def start_round(call, row, counted, low, high, least, search):
 def find_threshold(call, row):
     """Evaluate the counts: store the row's law, or start another round."""
     # Loaded together, because one load takes as long as all.
+    blocks = blocks_of(call, row.slot)
     words = [
-        tl.load(number_words(call, row) + word, cache_modifier=".cg")
-        for word in (COUNTED, LOW, HIGH, LEAST, BY_MASS, ABOVE_NUMBER, ODD_BITS)
+        tl.load(words_of(call, blocks, tl.int32) + word, cache_modifier=".cg")
+        for word in (
+            records.COUNTED,
+            records.LOW,
+            records.HIGH,
+            records.LEAST,
+            records.BY_MASS,
+            records.ABOVE_NUMBER,
+            records.ODD_BITS,
+        )
     ]
-    mass = tl.load(mass_words(call, row) + MASS, cache_modifier=".cg")
-    whole = tl.load(mass_words(call, row) + WHOLE, cache_modifier=".cg")
-    row_max = tl.load(tail_of(call, blocks_of(call, row.slot)) + ROW_MAX, cache_modifier=".cg")
+    masses = words_of(call, blocks, tl.int64)
+    mass = tl.load(masses + records.MASS, cache_modifier=".cg")
+    whole = tl.load(masses + records.WHOLE, cache_modifier=".cg")
+    row_max = tl.load(words_of(call, blocks, tl.float32) + records.ROW_MAX, cache_modifier=".cg")
     recipe = row_recipe(call, row)
     counted, low, high, least, by_mass, above, odd_bits = words
     if (counted == HALVES) & (from_key(low, 0) == LOWEST_FINITE):
@@ -113,7 +107,7 @@ def _find(call, row, recipe, span, least, search):
                 counted = tl.where(is_open, HALVES, BETWEEN)
                 begin = least + 0
                 # Block masses miss what is below the expected threshold.
-                tl.store(tail_of(call, blocks_of(call, row.slot)) + EXACT, 0.0)
+                tl.store(words_of(call, blocks_of(call, row.slot), tl.float32) + records.EXACT, 0.0)
             else:
                 bin_ = find_bin(call, row, span, groups, above, recipe.top_k.to(tl.int64), NUMBER)
                 is_open = (bin_.known & bin_.precise) == 0

@@ -139,12 +139,8 @@ def find_bin(call, row, span, groups, above, needed, WHAT: tl.constexpr):
     Groups are searched first, then the bins of one group. Bounds of masses come from the bins above
     or, where that is narrower, from the whole mass minus the bins below.
 
-    Args:
-        call, row, span: see `arguments`, `rows` and `Span`.
-        groups: see `bin_groups`.
-        above: scalar int64, logits above all bins.
-        needed: scalar int64, a number of logits or a mass in units.
-        WHAT: NUMBER, AT_LEAST or AT_MOST.
+    `groups` are those of `bin_groups`. Scalars int64: `above`, the logits above all bins; `needed`,
+    a number of logits if WHAT is NUMBER, else a mass in units.
     """
     groups, sums = groups
     # The whole mass is known, so bins below may bound the kept mass better than those above.

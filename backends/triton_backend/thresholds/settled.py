@@ -6,33 +6,14 @@ It reads the logits of these blocks. Other rows go to a queue, see `counted`.
 import triton
 import triton.language as tl
 
+from .. import records, units
 from ..adjust import NOWHERE
 from ..device import wait_for_stage_before
 from ..logits import NEVER
 from ..quarters import as_one, block_statistics, law_quarters
 from ..queue import forget_rounds, open_first
-from ..records import (
-    ROW_MAX,
-    blocks_of,
-    kept_logits,
-    load_blocks,
-    padded,
-    store_law,
-    summed,
-    tail_of,
-)
+from ..records import blocks_of, kept_logits, load_blocks, padded, store_law, summed, words_of
 from ..rows import open_row, row_recipe
-from ..units import (
-    LOWEST_FINITE,
-    as_key,
-    floor_of,
-    from_key,
-    highest_reaching,
-    in_units,
-    level_reaching,
-    log_of_units,
-    mass_of,
-)
 from .found import HALVES, NOTHING, start_round
 
 FEW = tl.constexpr(4)
@@ -55,37 +36,33 @@ def thresholds_stage(call):
         recipe = row_recipe(call, row)
         largest, masses = load_blocks(call, blocks_of(call, row.source))
         row_max, log_total = summed(largest, masses, recipe.inverse)
-        tail = tail_of(call, blocks_of(call, row.slot))
+        tail = words_of(call, blocks_of(call, row.slot), tl.float32)
         threshold = row_max * 0.0 + NEVER
         cuts = (recipe.min_p > 0.0) | (recipe.top_k > 0) | (recipe.top_p < 1.0)
         usable = (log_total > NEVER) & (log_total < float("inf"))
         if usable & cuts & (recipe.greedy == 0):
-            units = in_units(masses * tl.exp((largest - row_max) * recipe.inverse))
-            settled, threshold, kept, bound = settle(call, row, recipe, largest, units, row_max)
+            weights = units.in_units(masses * tl.exp((largest - row_max) * recipe.inverse))
+            settled, threshold, kept, bound = settle(call, row, recipe, largest, weights, row_max)
             if settled:
-                log_total = log_of_units(kept)
+                log_total = units.log_of_units(kept)
             else:
-                _open(call, row, recipe, largest, row_max, tl.sum(units, 0), bound)
-        tl.store(tail + ROW_MAX, row_max)
+                _open(call, row, recipe, largest, row_max, tl.sum(weights, 0), bound)
+        tl.store(tail + records.ROW_MAX, row_max)
         store_law(call, row, log_total, threshold, 1.0)
 
 
 @triton.jit
-def settle(call, row, recipe, largest, units, row_max):
+def settle(call, row, recipe, largest, weights, row_max):
     """Read the few blocks that hold all kept tokens, if they are few.
 
-    Args:
-        call, row, recipe: see `arguments` and `rows`.
-        largest, units: [width], the largest logit of each block, and its mass in units.
-        row_max: scalar.
-
-    Returns:
-        Whether they are few; if so the threshold, and the kept mass in units; and a lower bound of
-        the threshold of min-p and top-k.
+    `largest` and `weights`, [width], are each block's largest logit and its mass in units. Returns
+    whether they are few; if so the threshold, and the kept mass in units; and a lower bound of the
+    threshold of min-p and top-k.
     """
     KEY_SHIFT: tl.constexpr = call.variant.key_shift
-    floor = floor_of(recipe, row_max)
-    bound, least, most, before = _bound(recipe, largest, units, row_max, floor, KEY_SHIFT)
+    # Whatever the rounding, min-p never cuts the maximum off.
+    floor = tl.minimum(row_max + tl.log(recipe.min_p) / recipe.inverse, row_max)
+    bound, least, most, before = _bound(recipe, largest, weights, row_max, floor, KEY_SHIFT)
     reached = (largest >= bound) & (largest > NEVER)
     settled = (bound > NEVER) & (tl.sum(reached.to(tl.int32), 0) <= FEW)
     threshold = floor
@@ -95,23 +72,23 @@ def settle(call, row, recipe, largest, units, row_max):
         quarters = law_quarters(call, row, block)
         logits = as_one(quarters)
         logits = tl.where(logits >= bound, logits, NEVER)
-        keys = as_key(logits, KEY_SHIFT)
-        masses = mass_of(logits, row_max, recipe.inverse)
+        keys = units.as_key(logits, KEY_SHIFT)
+        masses = units.mass_of(logits, row_max, recipe.inverse)
         ones = (logits > NEVER).to(tl.int32)
         ranked = (recipe.top_k > 0) & (tl.sum(ones, 0) >= recipe.top_k)
         if ranked:
-            key = highest_reaching(keys, ones, recipe.top_k.to(tl.float64))
-            threshold = tl.maximum(from_key(key, KEY_SHIFT), floor)
+            key = units.highest_reaching(keys, ones, recipe.top_k.to(tl.float64))
+            threshold = tl.maximum(units.from_key(key, KEY_SHIFT), floor)
         if recipe.top_p < 1.0:
             whole = tl.sum(tl.where(logits >= threshold, masses, 0), 0)
             # Either all that top-k and min-p keep is here, or its mass is known within bounds.
             known = ranked | (bound == floor)
             fewest = recipe.top_p.to(tl.float64) * tl.where(known, whole, least).to(tl.float64)
             enough = recipe.top_p.to(tl.float64) * tl.where(known, whole, most).to(tl.float64)
-            key, _reached, settled = level_reaching(
+            key, _reached, settled = units.level_reaching(
                 keys, fewest, enough, row_max, recipe.inverse, KEY_SHIFT, MOST_LEVELS
             )
-            threshold = tl.maximum(from_key(key, KEY_SHIFT), threshold)
+            threshold = tl.maximum(units.from_key(key, KEY_SHIFT), threshold)
         kept = tl.sum(tl.where(logits >= threshold, masses, 0), 0)
         if settled & (row.slot == row.source):
             _largest, mass = block_statistics(kept_logits(quarters, threshold), recipe.inverse)
@@ -123,14 +100,14 @@ def settle(call, row, recipe, largest, units, row_max):
 @triton.jit
 def _open(call, row, recipe, largest, row_max, total, bound):
     """Queue a row for counting; `bound` is a lower bound of its threshold."""
-    bound = tl.maximum(bound, LOWEST_FINITE)
-    least = as_key(bound, 0)
+    bound = tl.maximum(bound, units.LOWEST_FINITE)
+    least = units.as_key(bound, 0)
     # min-p keeps logits from the next representable one up.
-    least += (from_key(least, 0) < bound).to(tl.int32)
-    low = tl.maximum(as_key(_expected(recipe, largest, bound), 0), least)
+    least += (units.from_key(least, 0) < bound).to(tl.int32)
+    low = tl.maximum(units.as_key(_expected(recipe, largest, bound), 0), least)
     counted = tl.where((recipe.top_k == 0) & (recipe.top_p == 1.0), NOTHING, HALVES)
     search = recipe.top_k == 0, total, total * 0
-    start_round(call, row, counted, low, as_key(row_max, 0), least, search)
+    start_round(call, row, counted, low, units.as_key(row_max, 0), least, search)
     open_first(call, row.slot)
 
 
@@ -151,23 +128,23 @@ def _expected(recipe, largest, bound):
 
 
 @triton.jit
-def _bound(recipe, largest, units, row_max, floor, KEY_SHIFT: tl.constexpr):
+def _bound(recipe, largest, weights, row_max, floor, KEY_SHIFT: tl.constexpr):
     """Bounds of a row from its block statistics.
 
     Returns a lower bound of its threshold; the least and the most mass in units that top-p refers
     to; and a lower bound of the threshold of min-p and top-k alone.
     """
-    keys = as_key(largest, KEY_SHIFT)
+    keys = units.as_key(largest, KEY_SHIFT)
     ones = (largest > NEVER).to(tl.int32)
-    own = mass_of(largest, row_max, recipe.inverse)
+    own = units.mass_of(largest, row_max, recipe.inverse)
     bound = floor
     # Block maxima are different tokens, so the k-th largest bounds top-k's threshold from below.
     if (recipe.top_k > 0) & (tl.sum(ones, 0) >= recipe.top_k):
-        kth = highest_reaching(keys, ones, recipe.top_k.to(tl.float64))
-        bound = tl.maximum(from_key(kth, KEY_SHIFT), floor)
+        kth = units.highest_reaching(keys, ones, recipe.top_k.to(tl.float64))
+        bound = tl.maximum(units.from_key(kth, KEY_SHIFT), floor)
     before = bound
     reached = largest >= bound
-    most = tl.sum(tl.where(reached, units, 0), 0)
+    most = tl.sum(tl.where(reached, weights, 0), 0)
     least = most
     if recipe.top_p < 1.0:
         if (recipe.top_k > 0) | (floor > NEVER):
@@ -176,12 +153,12 @@ def _bound(recipe, largest, units, row_max, floor, KEY_SHIFT: tl.constexpr):
         enough = recipe.top_p.to(tl.float64) * most.to(tl.float64)
         fewest = recipe.top_p.to(tl.float64) * least.to(tl.float64)
         # Otherwise no FEW blocks hold enough.
-        if FEW * tl.max(tl.where(reached, units, 0), 0).to(tl.float64) >= fewest:
-            key, reached_enough, _agreed = level_reaching(
+        if FEW * tl.max(tl.where(reached, weights, 0), 0).to(tl.float64) >= fewest:
+            key, reached_enough, _agreed = units.level_reaching(
                 keys, enough, enough, row_max, recipe.inverse, KEY_SHIFT, FEW
             )
             if reached_enough:
-                bound = tl.maximum(bound, from_key(key, KEY_SHIFT))
+                bound = tl.maximum(bound, units.from_key(key, KEY_SHIFT))
     return bound, least, most, before
 
 

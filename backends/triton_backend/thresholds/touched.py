@@ -61,12 +61,8 @@ def list_touched(call, request, ids, flags):
 def count_touched(call, row, low, moves, law, part):
     """Weigh a part of the listed logits where they are odd; move their counts if raw ones count.
 
-    Args:
-        call, row: see `arguments` and `rows`.
-        low: scalar, a bound below which nothing counts.
-        moves: whether raw logits were counted.
-        law: the row's largest logit and 1 / temperature.
-        part: scalars, which part of how many.
+    Nothing counts below `low`; `moves` says whether raw logits were counted. `law` holds the row's
+    largest logit and 1 / temperature, `part` which part it is of how many.
     """
     row_max, inverse = law
     part, num_parts = part
@@ -98,8 +94,7 @@ def count_touched(call, row, low, moves, law, part):
 def odd_reaching(call, row, span, first, last, needed, BY_NUMBER: tl.constexpr):
     """The largest key of an odd logit from which on those up to another key are enough.
 
-    Returns:
-        The key, and the mass of the odd logits below it, from the first key on.
+    Also the mass of the odd logits below it, from the first key on.
     """
     place = tl.arange(0, MOST_TOUCHED)
     values = _values_of(call, row) + place
