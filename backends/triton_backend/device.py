@@ -27,10 +27,6 @@ def check_reachable(name: str, device: torch.device) -> None:
         InvalidInputError: only Triton's interpreter could.
         UnavailableError: the device is too old.
     """
-    if device.type != "cuda" and not knobs.runtime.interpret:
-        raise InvalidInputError(
-            f"{name}: expected a CUDA device, or TRITON_INTERPRET=1 to simulate one, got {device}"
-        )
     if device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(device)
         if (major, minor) < OLDEST_CAPABILITY:
@@ -38,6 +34,10 @@ def check_reachable(name: str, device: torch.device) -> None:
                 f"backend triton: expected compute capability 8.0 or newer, got {major}.{minor} "
                 f"on {device}"
             )
+    elif not knobs.runtime.interpret:
+        raise InvalidInputError(
+            f"{name}: expected a CUDA device, or TRITON_INTERPRET=1 to simulate one, got {device}"
+        )
 
 
 def num_processors(device: torch.device) -> int:

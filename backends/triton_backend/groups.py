@@ -88,13 +88,12 @@ def params_part(params: SamplingTensors) -> Part:
     if params.num_logprobs is not None:
         entries = entries._replace(processed=params.logprobs_processed)
     if bias is not None:
-        width = bias.token_ids.shape[1]
-        entries = entries._replace(
-            bias_ids=bias.token_ids, bias_values=bias.values, bias_width=width
-        )
+        ids = bias.token_ids
+        entries = entries._replace(bias_ids=ids, bias_values=bias.values, bias_width=ids.shape[1])
     if params.penalties is not None:
         entries = entries._replace(**asdict(params.penalties, recurse=False))
-    facts = *_facts(params), params.num_logprobs
+    greedy = params.target.all_greedy, params.draft.all_greedy
+    facts = params.num_reqs, *greedy, params.num_logprobs
     return Part.of(entries, _recipe(params.target), _recipe(params.draft), facts=facts)
 
 
@@ -102,7 +101,7 @@ def drafting_part(params: SamplingTensors) -> Part:
     """The part of a draft draw's parameters: the draft's recipe takes the target's place."""
     recipe = _recipe(params.draft)
     entries = Entries(params.slot_ids, params.seeds)
-    return Part.of(entries, recipe, recipe, facts=_facts(params))
+    return Part.of(entries, recipe, recipe, facts=(params.num_reqs, params.draft.all_greedy))
 
 
 def output_part(out: VerifyOutput | SampleOutput) -> Part:
@@ -134,10 +133,6 @@ def make_call(
     of_params, of_out = rest
     scratch = plan.layout.scratch(workspace)
     return target, draft, *others, *of_params, *of_out, scratch, *plan.fixed
-
-
-def _facts(params: SamplingTensors) -> tuple[object, ...]:
-    return params.num_reqs, params.target.all_greedy, params.draft.all_greedy
 
 
 def _strided(tensor: Tensor | None, num_strides: int = 1) -> tuple[Any, ...]:

@@ -1,7 +1,6 @@
 """Chooses the kernels of a call, from what the host knows without asking the device."""
 
 import math
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -27,34 +26,25 @@ ZERO_BITS = {torch.bfloat16: 16, torch.float16: 13, torch.float32: 0}
 """How many low bits of a logit are 0 as float32, unless something is added to it."""
 
 
-@frozen(slots=False)
+@frozen
 class Plan:
     """The part of a call that needs no device.
 
     Attributes:
         variant: the constants that kernels are compiled for, as plain values.
-        leniency: the parameters of a lossy policy.
+        fixed: the last fields of a `Call`, in the kernels' form.
         layout: the workspace's.
         reads_draft: whether draft logits are read.
         is_adjusted: whether some request has a bias or penalties.
         is_masked: whether some row has a mask.
-        noise: the stream and the draft index of the target's own samples.
     """
 
     variant: Variant
-    leniency: Leniency
+    fixed: tuple[Any, ...]
     layout: Layout
     reads_draft: bool
     is_adjusted: bool
     is_masked: bool
-    noise: tuple[int, int]
-
-    @cached_property
-    def fixed(self) -> tuple[Any, ...]:
-        """The last fields of a `Call`, in the kernels' form."""
-        rates = tuple(map(constexpr, self.variant.rates)) or constexpr(None)
-        constants = Variant(*map(constexpr, self.variant))._replace(rates=rates)
-        return tuple(self.leniency), *self.noise, tuple(constants)
 
 
 def plan_of(
@@ -104,14 +94,15 @@ def plan_of(
         overlaps=overlaps,
     )
     lists = is_adjusted and variant.filters and zeros == 16
+    constants = Variant(*map(constexpr, variant))
+    constants = constants._replace(rates=tuple(map(constexpr, rates)) or constexpr(None))
     return Plan(
         variant,
-        leniency,
+        (tuple(leniency), int(step.stream), step.draft_index, tuple(constants)),
         Layout(batch.num_reqs, num_blocks, variant, has_raw, has_penalties, lists),
         reads_draft=draft is not None,
         is_adjusted=is_adjusted,
         is_masked=batch.allowed_tokens is not None,
-        noise=(int(step.stream), step.draft_index),
     )
 
 

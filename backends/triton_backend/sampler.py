@@ -5,8 +5,8 @@ Triton would inspect every argument of every launch, the largest part of an eage
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from torch import Tensor
@@ -16,18 +16,10 @@ from ...core import Policy, SamplingTensors
 from ...core.call_memory import check_fits, check_params, check_policy, check_workspace
 from ..both_verbs import BothVerbs, Output, Verb
 from ..inverse_maps import InverseMaps
+from . import groups
 from .arguments import Call, stage_kernel
 from .device import can_overlap, check_reachable, num_processors
-from .groups import (
-    Groups,
-    Part,
-    batch_part,
-    drafting_part,
-    kind_of,
-    make_call,
-    output_part,
-    params_part,
-)
+from .groups import Part
 from .launch import Launch, Launcher, launches, start
 from .plan import Plan, plan_of
 
@@ -35,18 +27,8 @@ MOST_KNOWN = 1024
 """How many kinds of calls are kept."""
 
 
-class Known(NamedTuple):
-    """A kind of call, and the compiled kernel of each launch."""
-
-    plan: Plan
-    launches: Sequence[tuple[Any, Launch]]
-
-    def replay(self, call: Groups, device: int) -> None:
-        """Launch all kernels on the current stream; Triton's launch hooks are not asked."""
-        stream = driver.active.get_current_stream(device)
-        for compiled, (stage, programs, rest, _options) in self.launches:
-            given = compiled.function, compiled.packed_metadata, None, None, None, call, rest, stage
-            compiled.run(programs, 1, 1, stream, *given)
+Launched = list[tuple[Any, Launch]]
+"""A call's launches, each with its compiled kernel."""
 
 
 class TritonSampler(BothVerbs):
@@ -63,7 +45,7 @@ class TritonSampler(BothVerbs):
         self._launch = launch
         self._overlap = overlap
         self._parts: dict[Any, WeakKeyDictionary[object, Part]] = defaultdict(WeakKeyDictionary)
-        self._known: dict[object, Known] = {}
+        self._known: dict[object, tuple[Plan, Launched]] = {}
         self._inverses = InverseMaps()
 
     def _num_bytes(self, batch: Any, params: SamplingTensors, policy: Policy | None = None) -> int:
@@ -76,28 +58,31 @@ class TritonSampler(BothVerbs):
         if rule:
             check_policy(*rule)
         check_params(params)
-        look_at_params = params_part if rule or batch.draft_index is None else drafting_part
-        parts: list[Part] = [self._part(batch_part, batch), self._part(look_at_params, params)]
+        look = groups.params_part if rule or batch.draft_index is None else groups.drafting_part
+        parts: list[Part] = [self._part(groups.batch_part, batch), self._part(look, params)]
         if out is None:
             out = verb.empty_output(*given)
-            parts.append(output_part(out))
+            parts.append(groups.output_part(out))
         else:
-            parts.append(self._part(output_part, out))
+            parts.append(self._part(groups.output_part, out))
         device = batch.positions.device
         current = driver.active.get_current_device() if device.type == "cuda" else -1
-        given_space = None if workspace is None else (workspace.shape, kind_of(workspace))
+        given_space = None if workspace is None else (workspace.shape, groups.kind_of(workspace))
         kind = (current, *rule, *[part.kind for part in parts], given_space)
-        known = self._known.get(kind)
-        plan = self._new_plan(verb, given, out, workspace) if known is None else known.plan
+        plan, launched = self._known.get(kind) or (
+            self._new_plan(verb, given, out, workspace),
+            None,
+        )
         space = plan.layout.ready(workspace, device)
         id_map = batch.draft_to_target if plan.reads_draft or not rule else None
         inverse = self._inverses.of(id_map, batch.vocab_size)
-        if known is None:
-            call = make_call(plan, [part.groups for part in parts], space, inverse)
+        if launched is None:
+            call = groups.make_call(plan, [part.groups for part in parts], space, inverse)
             self._first(kind, plan, Call.of(call), device)
         else:
             addresses = [part.addresses for part in parts]
-            known.replay(make_call(plan, addresses, space.data_ptr(), inverse), current)
+            call = groups.make_call(plan, addresses, space.data_ptr(), inverse)
+            _replay(launched, call, driver.active.get_current_stream(current))
         return out
 
     def _part(self, look: Callable[[Any], Part], whole: Any) -> Part:
@@ -133,4 +118,11 @@ class TritonSampler(BothVerbs):
         if all(compiled for compiled, _ in launched):
             if len(self._known) == MOST_KNOWN:
                 self._known.clear()
-            self._known[kind] = Known(plan, launched)
+            self._known[kind] = plan, launched
+
+
+def _replay(launched: Launched, call: groups.Groups, stream: int) -> None:
+    """Launch all kernels on a stream; Triton's launch hooks are not asked."""
+    for compiled, (stage, programs, rest, _options) in launched:
+        given = compiled.function, compiled.packed_metadata, None, None, None, call, rest, stage
+        compiled.run(programs, 1, 1, stream, *given)

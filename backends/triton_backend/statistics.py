@@ -43,9 +43,8 @@ def seen_stage(call, num_parts, tiles_per_part):
 @triton.jit
 def statistics_stage(call, num_parts, tiles_per_part):
     """A program per part of a row; neighbouring programs read the same part of a request's rows."""
-    READ: tl.constexpr = call.variant.num_rows - (
-        call.variant.num_drafts if call.variant.policy == "relaxed" else 0
-    )
+    SECOND: tl.constexpr = call.variant.num_drafts if call.variant.policy == "relaxed" else 0
+    READ: tl.constexpr = call.variant.num_rows - SECOND
     part = tl.program_id(0) // READ % num_parts
     request = tl.program_id(0) // (READ * num_parts)
     row = open_row(call, request * call.variant.num_rows + tl.program_id(0) % READ)
