@@ -10,10 +10,7 @@ from .records import THRESHOLD, blocks_of, law_of, log_probs, words_of
 from .rows import drafted_token, open_row
 from .units import UNITS
 
-ENTROPY = tl.constexpr(0)
-SURVIVED = tl.constexpr(1)
-MOVED = tl.constexpr(2)
-NUM_SUMS = tl.constexpr(3)
+ENTROPY, SURVIVED, MOVED, NUM_SUMS = map(tl.constexpr, range(4))
 
 
 class Tested(NamedTuple):

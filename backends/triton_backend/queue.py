@@ -9,12 +9,8 @@ import triton.language as tl
 
 from .records import OPEN_SLOT, blocks_of, words_of
 
-NUM_OPEN = tl.constexpr(0)
-"""Counts the rows in the first round."""
-TICKETS = tl.constexpr(1)
-NUM_QUEUED = tl.constexpr(2)
-NUM_CLOSED = tl.constexpr(3)
-NUM_COUNTERS = tl.constexpr(4)
+NUM_OPEN, TICKETS, NUM_QUEUED, NUM_CLOSED, NUM_COUNTERS = map(tl.constexpr, range(5))
+"""The counters; the first counts the rows in the first round."""
 
 MOST_ROUNDS = tl.constexpr(128)
 """More than a row can need. Halves are counted at most twice. A number of logits is then found in

@@ -12,48 +12,28 @@ from .logits import NEVER
 from .random_bits import INTERPRETED
 from .rows import row_recipe
 
-ROW_MAX = tl.constexpr(0)
-LOG_TOTAL = tl.constexpr(1)
-"""Log of the kept mass, relative to that of the largest logit."""
-THRESHOLD = tl.constexpr(2)
-"""The smallest kept logit."""
-EXACT = tl.constexpr(3)
-"""1 if block masses are those of kept tokens; else they are upper bounds of those."""
+ROW_MAX, LOG_TOTAL, THRESHOLD, EXACT = map(tl.constexpr, range(4))
+"""The largest logit; the log of the kept mass, relative to that of the largest logit; the smallest
+kept logit; and 1 if block masses are those of kept tokens, else they are upper bounds of those."""
 
-LOW = tl.constexpr(4)
-HIGH = tl.constexpr(5)
-"""Keys, the ends of a bracket. Words from here on concern rows whose threshold is open."""
-LEAST = tl.constexpr(6)
-"""A key that is a lower bound of the threshold."""
-BY_MASS = tl.constexpr(7)
-"""Whether the bracket is for top-p."""
-ABOVE_NUMBER = tl.constexpr(8)
-"""How many logits are above the bracket."""
-COUNTED = tl.constexpr(9)
-"""What is counted, see `thresholds.found`."""
-ODD_BITS = tl.constexpr(10)
-"""Not 0 if logits have lower halves whose mass is not known."""
-ARRIVALS = tl.constexpr(11)
-"""How many programs have finished the row in this round."""
-MASS = tl.constexpr(6)
-"""The mass of all logits from the bracket on."""
-WHOLE = tl.constexpr(7)
-"""The mass that top-p refers to. Both are int64, in words of 8 bytes."""
+LOW, HIGH, LEAST, BY_MASS = map(tl.constexpr, range(4, 8))
+"""Of rows whose threshold is open: the ends of a bracket of keys; a key that is a lower bound of
+the threshold; and whether the bracket is for top-p."""
+ABOVE_NUMBER, COUNTED, ODD_BITS, ARRIVALS = map(tl.constexpr, range(8, 12))
+"""The same: how many logits are above the bracket; what is counted, see `thresholds.found`; not 0
+if logits have lower halves whose mass is not known; how many programs have finished this round."""
+MASS, WHOLE = map(tl.constexpr, range(6, 8))
+"""The mass of all logits from the bracket on, and the mass that top-p refers to: int64, in words of
+8 bytes."""
 OPEN_SLOT = tl.constexpr(16)
 """In the n-th record: the n-th row in the queue of open ones."""
 RECORD_TAIL = tl.constexpr(20)
 """The words after the blocks of a record."""
 
-VERDICT = tl.constexpr(0)
-TOKEN = tl.constexpr(1)
-RATIO = tl.constexpr(2)
-"""log p - log q of a draft token; under lossy policies the total variation."""
-LOG_P = tl.constexpr(3)
-"""log p of a draft token; under FLy 1 if the target is undecided, 2 if its mask still forbids the
-draft token."""
-DECISION = tl.constexpr(4)
-"""The words of a decision."""
-
+VERDICT, TOKEN, RATIO, LOG_P, DECISION = map(tl.constexpr, range(5))
+"""The words of a decision, and their number. RATIO is log p - log q of a draft token; under lossy
+policies the total variation. LOG_P is log p of a draft token; under FLy 1 if the target is
+undecided, 2 if its mask still forbids the draft token."""
 
 STORE = tl.constexpr("""{
     .reg .pred is;

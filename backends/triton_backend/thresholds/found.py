@@ -12,9 +12,7 @@ from .bins import BINS, numbers_of
 from .levels import AT_LEAST, AT_MOST, NUMBER, Span, bin_groups, find_bin
 from .touched import odd_masses_of, odd_numbers_of
 
-NOTHING = tl.constexpr(0)
-HALVES = tl.constexpr(1)
-BETWEEN = tl.constexpr(2)
+NOTHING, HALVES, BETWEEN = map(tl.constexpr, range(3))
 """What is counted in a row, besides the mass from the lower end of its bracket on."""
 
 

@@ -16,13 +16,10 @@ EACH = tl.constexpr(32)
 AT_ONCE = tl.constexpr(8)
 """How many of these a thread has registers for."""
 
-
 PRECISE = tl.constexpr(2.0**-19)
 """The largest relative uncertainty of a kept mass."""
 
-NUMBER = tl.constexpr(0)
-AT_LEAST = tl.constexpr(1)
-AT_MOST = tl.constexpr(2)
+NUMBER, AT_LEAST, AT_MOST = map(tl.constexpr, range(3))
 """The amount to reach: a number of logits; a mass, surely (AT_LEAST) or possibly (AT_MOST)."""
 
 
