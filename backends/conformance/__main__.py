@@ -12,7 +12,7 @@ import torch
 from attrs import evolve
 
 from ...core import POLICIES, AcceptorError, InvalidInputError
-from ...core.checks import check_integer
+from ...core.checks import MAX_INT32, check_integer, check_number
 from .calls import device_for
 from .campaign import CHUNK, Campaign
 from .case import Case, Generator
@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _campaign(wanted: argparse.Namespace, deadline: float) -> Campaign:
     for name, least in LEAST.items():
         check_integer(f"--{name.replace('_', '-')}", getattr(wanted, name), least)
+    check_number("--seconds", min(wanted.seconds, MAX_INT32), 0, open_below=True)
     file: Path | None = wanted.json
     if file is not None and (file.is_dir() or not file.parent.is_dir()):
         raise InvalidInputError(f"--json: expected a file in a folder that is there, got {file}")

@@ -212,8 +212,7 @@ def one_of(rng: Numbers, values: Sequence[Value]) -> Value:
 
 def _variant(policy: Any, rng: Numbers) -> Policy:
     """The policy with parameters drawn from their whole ranges."""
-    known = fields(type(policy))
-    values = {f.name: _parameter(f, rng) for f in known if f.type is not bool}
+    values = {f.name: _parameter(f, rng) for f in fields(type(policy)) if f.type is not bool}
     changed: Policy = evolve(policy, **values)
     return changed
 
