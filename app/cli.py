@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from .bench.command import bench
-from .options import FAILED, SETTINGS, option, run
+from .options import FAILED, SETTINGS, NamedPath, option, run
 from .tuning.command import tune
 
 INTERRUPTED = 130
@@ -37,7 +37,7 @@ def cli() -> None:
         *SETTINGS.values(),
         option(
             "--config",
-            click.Path(path_type=Path),
+            NamedPath(path_type=Path),
             "TOML file; flags override it.",
             name="config_file",
         ),

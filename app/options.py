@@ -61,6 +61,16 @@ class Name(click.ParamType[str]):
         return f"[{'|'.join(names)}{self._note(names)}]"
 
 
+class NamedPath(click.Path):
+    """A path with a name: pathlib takes an empty one for the working directory."""
+
+    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Any:
+        """The path; it may be empty only as the option's own `flag_value`."""
+        if not value and value != param.flag_value:
+            self.fail("expected a path, got ''", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 POLICIES = "..core.policies:POLICIES"
 
 

@@ -63,6 +63,4 @@ def fixed_settings(name: str) -> dict[str, Any]:
 
 def make_policy(settings: PolicySettings, num_spec_tokens: int) -> Policy:
     """The policy that settings describe, for drafts of this many tokens."""
-    if isinstance(settings, SyntheticSettings):
-        return settings.policy(num_spec_tokens)
-    return settings
+    return settings.policy(num_spec_tokens) if isinstance(settings, SyntheticSettings) else settings

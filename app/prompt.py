@@ -45,6 +45,5 @@ def _chat(prompt: str, wired: Wired) -> list[int]:
     template = ChatTemplate.load(wired.directory)
     if template is None:
         raise ConfigError(f"chat: expected a chat template in {wired.directory}, got none")
-    messages = [{"role": "user", "content": prompt}]
-    text = template.render(messages, wired.tokenizer.special_tokens)
+    text = template.render([{"role": "user", "content": prompt}], wired.tokenizer.special_tokens)
     return wired.tokenizer.encode(text, add_special_tokens=False)

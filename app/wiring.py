@@ -184,9 +184,7 @@ def new_drafter(
         if not isinstance(target, TransformerModel):
             raise ConfigError("drafter: expected the model adapter own with early-exit")
         draft = target.first_layers(settings.exit_layer(target.config.num_layers))
-    if draft is None:
-        return NoDrafter()
-    return ModelDrafter(model=draft, vocabulary=vocabulary)
+    return NoDrafter() if draft is None else ModelDrafter(model=draft, vocabulary=vocabulary)
 
 
 def _head_drafter(config: Config, kind: str, directory: Path, target: AnyModel) -> HeadDrafter:
@@ -252,7 +250,7 @@ def _drafter_name(config: Config, draft_directory: Path | None) -> str | None:
     name = config.drafter.name
     if draft_directory is None:
         if name in ("model", "eagle", "eagle3"):
-            raise unfit("drafter", "ngram or early-exit without a draft model", name, ConfigError)
+            raise unfit("drafter", "ngram or early-exit, or --draft beside it", name, ConfigError)
         return name
     found = find_head(draft_directory)
     if found is not None and name in ("model", *HEADS) and name != found:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from attrs import fields_dict, frozen
 
-from ..options import POLICIES, SETTINGS, Name, option, run
+from ..options import POLICIES, SETTINGS, Name, NamedPath, option, run
 from .public_pairs import PAIRS
 
 Options = Mapping[str, Any]
@@ -41,7 +41,7 @@ def given(options: Options, kind: type[Any]) -> dict[str, Any]:
     return {name: options[name] for name in fields_dict(kind) if options.get(name) is not None}
 
 
-FILE = click.Path(path_type=Path, dir_okay=False)
+FILE = NamedPath(path_type=Path, dir_okay=False)
 NAMES = Several(click.STRING, "NAME")
 INTEGERS = Several(click.INT)
 NUMBERS = Several(click.FLOAT, "X")
@@ -124,7 +124,7 @@ _BENCH = (
     option("--cpu-time", None, "Show processor time only: for a CPU that has other work."),
     *FILES,
     option("--compare", FILE, "An earlier run's JSON to compare with."),
-    option("--plots", click.Path(path_type=Path, file_okay=False), "Draw into this directory."),
+    option("--plots", NamedPath(path_type=Path, file_okay=False), "Draw into this directory."),
 )
 
 _KERNELS = (

@@ -131,7 +131,7 @@ def choose(prompts: Sequence[Prompt], count: int, longest: int, seed: int) -> li
     fitting = [prompt for prompt in prompts if len(prompt.token_ids) <= longest]
     if not fitting:
         shortest = min(len(prompt.token_ids) for prompt in prompts)
-        expected = f"one of at most {longest} tokens, which leave room for the output"
+        expected = f"one of at most {longest} tokens, which leave room for --output-len"
         raise unfit("prompts", expected, f"{shortest} or more", ConfigError)
     generator, rounds = np.random.default_rng(seed), range(0, count, len(fitting))
     order = (index for _ in rounds for index in generator.permutation(len(fitting)))

@@ -161,8 +161,7 @@ class GraphRunner:
     def _captured_for(self, running: Running, num_spec_tokens: int) -> CapturedStep:
         bound = self._bound(running) if self.is_bounded else None
         _, params = self._params_of(running)
-        has_counts = running.token_counts is not None
-        kind = params, num_spec_tokens, has_counts, bound, running.is_masked
+        kind = params, num_spec_tokens, running.token_counts is not None, bound, running.is_masked
         if kind not in self.captured:
             if len(self.captured) == MAX_GRAPHS:
                 del self.captured[next(iter(self.captured))]
@@ -240,8 +239,7 @@ class GraphRunner:
                 goal.copy_(one, non_blocking=True)
             captured.loaded = params
         captured.draft_limits = list(draft_limits)
-        num_rows = frontier.params.num_reqs
-        rows = rows_of(running.known, draft_limits, num_rows, idle_slot_id)
+        rows = rows_of(running.known, draft_limits, frontier.params.num_reqs, idle_slot_id)
         frontier.rows.copy_(rows, non_blocking=True)
         if len(captured.drafts) and not self.step.drafter.on_device:
             draft = self.step.draft(Frontier.of(running.known, draft_limits, frontier.params))

@@ -119,8 +119,7 @@ def _step_bytes(parts: Parts, num_reqs: int) -> int:
     )
     # A recipe that needs everything that a sampler can need.
     params = SamplingTensors.stack([SamplingParams(seed=0, top_p=0.5)] * num_reqs, meta)
-    workspace = parts.sampler.verify_workspace_size(batch, params, parts.policy)
-    return logits.nbytes + workspace
+    return logits.nbytes + parts.sampler.verify_workspace_size(batch, params, parts.policy)
 
 
 class OnMeta(TorchFunctionMode):

@@ -71,8 +71,7 @@ class Loop:
                 self.step.enter(row.index, row.token_ids, start)
 
     def _advance(self, rows: Sequence[Row]) -> None:
-        limits = [self._draft_limit(row) for row in rows]
-        frontier = self._frontier(rows, limits)
+        frontier = self._frontier(rows, [self._draft_limit(row) for row in rows])
         draft = self.step.draft(frontier)
         scores = self.step.score(frontier, draft)
         self.texts.write(rows, draft.token_ids)

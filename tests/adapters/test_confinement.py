@@ -236,8 +236,7 @@ def test_a_table_that_explodes_is_refused(tmp_path: Path) -> None:
 
 
 def test_text_that_explodes_is_refused(tmp_path: Path) -> None:
-    backend = letters()
-    content = json.loads(backend.to_str())
+    content = json.loads(letters().to_str())
     content["normalizer"] = {
         "type": "Sequence",
         "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}] * 4,

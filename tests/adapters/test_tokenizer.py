@@ -76,8 +76,7 @@ def test_the_post_processor_decides_about_bos(
     edit_json(directory / "tokenizer_config.json", **flags)
     assert_same(directory)
     tokenizer = Tokenizer.load(directory)
-    inner = tokenizer.encode("hello", add_special_tokens=False)
-    assert tokenizer.encode("hello") == [0, *inner]
+    assert tokenizer.encode("hello") == [0, *tokenizer.encode("hello", add_special_tokens=False)]
 
 
 def test_no_post_processor(directory: Path) -> None:

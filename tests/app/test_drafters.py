@@ -112,7 +112,7 @@ def test_a_target_of_ones_own_can_draft_by_itself() -> None:
     for name, kind in (("ngram", NgramDrafter), ("early-exit", ModelDrafter), (None, NoDrafter)):
         config = Config(models=alone, drafter=DrafterConfig(name=name))
         assert isinstance(wire(config).decoder.drafter, kind)
-    with pytest.raises(ConfigError, match="expected ngram or early-exit without a draft model"):
+    with pytest.raises(ConfigError, match="expected ngram or early-exit, or --draft beside it"):
         wire(Config(models=alone, drafter=DrafterConfig(name="model")))
 
 

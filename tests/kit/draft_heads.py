@@ -208,8 +208,7 @@ class Arithmetic:
 
     def _embed(self, token_ids: Sequence[int]) -> Tensor:
         own = self.files.tensors.get("embed_tokens.weight", self.embedding)
-        borrows = "embed_tokens" in self.flipped
-        return (self.embedding if borrows else own)[list(token_ids)]
+        return (self.embedding if "embed_tokens" in self.flipped else own)[list(token_ids)]
 
     def _fuse(self, hidden: Sequence[Tensor]) -> Tensor:
         if not self.is_eagle3:

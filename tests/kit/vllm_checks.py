@@ -196,8 +196,7 @@ def draw_drafts(engine: Engine, logits: Tensor, slots: Tensor, position: int) ->
 def test_coupled_drafts_are_drawn_with_the_targets_noise(configured: Any) -> None:
     configured["acceptor"]["policy"] = {"name": "strict-coupled"}
     count = 50
-    params = [SamplingParams(temperature=0.7, seed=seed) for seed in range(count)]
-    engine = Engine(params)
+    engine = Engine([SamplingParams(temperature=0.7, seed=seed) for seed in range(count)])
     assert dspark.gumbel_sample is speculator.gumbel_sample
     slots, rows = torch.tensor(engine.slots), TARGET.expand(count, -1)
     places = range(PROMPT_LENGTH, PROMPT_LENGTH + NUM_SPEC_TOKENS)

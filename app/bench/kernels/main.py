@@ -11,7 +11,7 @@ from pathlib import Path
 from attrs import evolve
 
 from ....backends import BACKENDS
-from ....core import InvalidInputError, Recipe
+from ....core import ConfigError, Recipe
 from ....core.checks import check_choice, check_device
 from ...engine.out_of_memory import typed_out_of_memory
 from ...report import new_console
@@ -51,8 +51,7 @@ def measure(options: Options) -> Run:
     broad = [*_chosen(WORST, INPUTS, options)] if options["worst"] else []
     num_wanted = len(workloads) + len(broad)
     if not num_wanted:
-        got = ", ".join(options["only"])
-        raise InvalidInputError(f"--only: expected a part of a row's name, got {got}")
+        raise ConfigError(f"--only: expected part of a name, got {', '.join(options['only'])}")
     for name in options["backends"]:
         check_choice("--backend", name, BACKENDS)
     bench = partial(KernelBench, stopwatch=Stopwatch(device))
@@ -67,7 +66,7 @@ def measure(options: Options) -> Run:
             done = f"{len(lines)} of {num_wanted}, {time.monotonic() - start:.0f} s"
             console.print(f"{done}: {_in_short(lines[-1])}", soft_wrap=True)
     if not lines:
-        raise InvalidInputError(f"--seconds: expected time for one workload, got {limit:g}")
+        raise ConfigError(f"--seconds: expected time for one workload, got {limit:g}")
     return Run(
         date=datetime.now(UTC).date().isoformat(),
         machine=describe(device),
