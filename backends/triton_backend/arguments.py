@@ -72,7 +72,6 @@ class Entries(NamedTuple):
     seeds: Any
     processed: Any = None
     """[num_reqs] bool, whether logprobs are of a request's law; else they are of raw logits."""
-
     bias_ids: Any = None
     bias_values: Any = None
     bias_width: Any = 0

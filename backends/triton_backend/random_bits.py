@@ -38,14 +38,9 @@ def acceptance_bits(seed, position, draft_index):
 @triton.jit
 def _words(noise, group, LEVEL: tl.constexpr):
     seed, position, draft_index, stream = noise
-    zero = group * 0
-    return tl.philox(
-        seed,
-        group.to(tl.uint32),
-        (zero + position).to(tl.uint32),
-        (zero + (4 * stream + LEVEL)).to(tl.uint32),
-        (zero + draft_index).to(tl.uint32),
-    )
+    others = position, 4 * stream + LEVEL, draft_index
+    counter = [(group * 0 + word).to(tl.uint32) for word in others]
+    return tl.philox(seed, group.to(tl.uint32), *counter)
 
 
 @triton.jit

@@ -61,6 +61,7 @@ COUNT_KEYS = tl.constexpr(
 )
 """Does what `count_keys` does, for four logits; few are in a narrow bracket. The old number is not
 asked for, so hardware adds up what a warp adds at one place."""
+KEY_REGISTERS = tl.constexpr(",".join(["=&r"] * 4 + ["f"] * 12 + ["r"] * 12))
 
 COUNT_HALVES = tl.constexpr(f"""{{
     .reg .b32 pair, size, place, end;
@@ -170,13 +171,9 @@ def count_keys(call, row, own, logits, low, high):
         place = (distance >> shift).to(tl.int32, bitcast=True)
         _count(call, row, place, (logits >= low) & (logits <= high))
     else:
+        given = [logits, low, high, low_key, shift, own]
         tl.inline_asm_elementwise(
-            COUNT_KEYS,
-            "=&r,=&r,=&r,=&r,f,f,f,f,f,f,f,f,f,f,f,f,r,r,r,r,r,r,r,r,r,r,r,r",
-            [logits, low, high, low_key, shift, own],
-            dtype=tl.int32,
-            is_pure=False,
-            pack=4,
+            COUNT_KEYS, KEY_REGISTERS, given, dtype=tl.int32, is_pure=False, pack=4
         )
 
 
