@@ -121,7 +121,7 @@ def make_call(
     If the workspace is an address, all groups are plain tuples of addresses: Triton unpacks plain
     tuples three times as fast as named ones.
     """
-    (target, draft, *others), *rest = groups
+    (target, draft, *others), of_params, of_out = groups
     if not plan.reads_draft:
         draft = NO_DRAFT
     if inverse_map is not None:
@@ -130,7 +130,6 @@ def make_call(
             draft = (*draft[:-1], inverse)
         else:
             target = (*target[:-1], inverse)
-    of_params, of_out = rest
     scratch = plan.layout.scratch(workspace)
     return target, draft, *others, *of_params, *of_out, scratch, *plan.fixed
 
