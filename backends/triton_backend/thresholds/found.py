@@ -51,24 +51,16 @@ def find_threshold(call, row):
     """Evaluate the counts: store the row's law, or start another round."""
     # Loaded together, because one load takes as long as all.
     blocks = blocks_of(call, row.slot)
-    words = [
-        tl.load(words_of(call, blocks, tl.int32) + word, cache_modifier=".cg")
-        for word in (
-            records.COUNTED,
-            records.LOW,
-            records.HIGH,
-            records.LEAST,
-            records.BY_MASS,
-            records.ABOVE_NUMBER,
-            records.ODD_BITS,
-        )
-    ]
+    words = words_of(call, blocks, tl.int32)
+    of_bracket = records.COUNTED, records.LOW, records.HIGH, records.LEAST
+    of_counts = records.BY_MASS, records.ABOVE_NUMBER, records.ODD_BITS
+    counted, low, high, least = [tl.load(words + n, cache_modifier=".cg") for n in of_bracket]
+    by_mass, above, odd_bits = [tl.load(words + n, cache_modifier=".cg") for n in of_counts]
     masses = words_of(call, blocks, tl.int64)
     mass = tl.load(masses + records.MASS, cache_modifier=".cg")
     whole = tl.load(masses + records.WHOLE, cache_modifier=".cg")
     row_max = tl.load(words_of(call, blocks, tl.float32) + records.ROW_MAX, cache_modifier=".cg")
     recipe = row_recipe(call, row)
-    counted, low, high, least, by_mass, above, odd_bits = words
     if (counted == HALVES) & (from_key(low, 0) == LOWEST_FINITE):
         # All logits that are not cut were counted, and not weighed again.
         mass = whole + 0
