@@ -16,6 +16,7 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "switch_to.h"
@@ -300,18 +301,11 @@ inline unsigned __ballot_sync(unsigned, bool flag) {
 inline void __syncwarp() { host::exchange(0); }
 
 template <typename T>
-T atomicAdd(T* address, T value) {
-    const T before = *address;
-    *address += value;
-    return before;
-}
+T atomicAdd(T* address, T value) { return std::exchange(*address, *address + value); }
 inline unsigned increment_acq_rel(unsigned* address, unsigned last) {
-    const unsigned before = *address;
-    *address = before >= last ? 0 : before + 1;
-    return before;
+    return std::exchange(*address, *address >= last ? 0 : *address + 1);
 }
 inline unsigned load_relaxed(const unsigned* address) { return *address; }
-inline void __threadfence() {}
 inline void let_next_launch_begin() {}
 inline void wait_for_launch_before() {}
 inline void add_relaxed(unsigned* address, unsigned value) { *address += value; }
@@ -324,10 +318,9 @@ inline unsigned upper_halves(unsigned low, unsigned high) {
 }
 inline int warp_max_signed(int value) {
     const uint64_t* all = host::exchange(host::to_bits(value));
-    int largest = host::from_bits<int>(all[0]);
-    for (int lane = 1; lane < host::WARP; ++lane)
-        if (host::from_bits<int>(all[lane]) > largest) largest = host::from_bits<int>(all[lane]);
-    return largest;
+    for (int lane = 0; lane < host::WARP; ++lane)
+        value = std::max(value, host::from_bits<int>(all[lane]));
+    return value;
 }
 template <typename T>
 T __ldcg(const T* address) { return *address; }
@@ -370,13 +363,14 @@ inline float log2_fast(float x) { return std::log2f(x); }
 inline float max_nan(float a, float b) {
     return std::isnan(a) || std::isnan(b) ? NAN : a > b ? a : b;
 }
-inline unsigned max_nan_of_pairs(unsigned a, unsigned b) {
-    const auto larger = [](unsigned x, unsigned y) {
-        const float larger = max_nan(__uint_as_float(x), __uint_as_float(y));
-        return __float_as_uint(larger) >> 16;
+// A function of two bfloat16, of both halves of words.
+inline unsigned by_halves(unsigned a, unsigned b, float of(float, float)) {
+    const auto half = [of](unsigned x, unsigned y) {
+        return __float_as_uint(of(__uint_as_float(x), __uint_as_float(y))) >> 16;
     };
-    return larger(a << 16, b << 16) | larger(a & 0xffff0000u, b & 0xffff0000u) << 16;
+    return half(a << 16, b << 16) | half(a & 0xffff0000u, b & 0xffff0000u) << 16;
 }
+inline unsigned max_nan_of_pairs(unsigned a, unsigned b) { return by_halves(a, b, max_nan); }
 inline unsigned signs_of_pair(unsigned pair) {
     return (pair >> 15 & 1) * 0xffffu | (pair >> 31) * 0xffff0000u;
 }
@@ -386,12 +380,7 @@ inline unsigned lowest_by_even_bytes(unsigned word) {
 }
 inline unsigned lowest_by_odd_bytes(unsigned word) { return lowest_by_even_bytes(word >> 8); }
 inline unsigned lowered_pair(unsigned pair, unsigned lowest) {
-    const auto lowered = [](unsigned x, unsigned y) {
-        const float sum = __uint_as_float(x) + 0x1p127f * __uint_as_float(y);
-        return __float_as_uint(sum) >> 16;
-    };
-    return lowered(pair << 16, lowest << 16) |
-           lowered(pair & 0xffff0000u, lowest & 0xffff0000u) << 16;
+    return by_halves(pair, lowest, [](float x, float y) { return x + 0x1p127f * y; });
 }
 inline float half_bits_to_float(unsigned short bits) {
     const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
@@ -401,20 +390,8 @@ inline float half_bits_to_float(unsigned short bits) {
     return sign * std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
 }
 
-inline bool __all_sync(unsigned mask, bool flag) { return ~__ballot_sync(mask, flag) == 0; }
 inline bool __any_sync(unsigned mask, bool flag) { return __ballot_sync(mask, flag) != 0; }
-inline void atomicMin(unsigned* address, unsigned value) {
-    if (value < *address) *address = value;
-}
 template <typename T>
-T atomicOr(T* address, T value) {
-    const T before = *address;
-    *address |= value;
-    return before;
-}
+T atomicOr(T* address, T value) { return std::exchange(*address, *address | value); }
 template <typename T>
-T atomicMax(T* address, T value) {
-    const T before = *address;
-    if (value > before) *address = value;
-    return before;
-}
+T atomicMax(T* address, T value) { return std::exchange(*address, std::max(*address, value)); }
