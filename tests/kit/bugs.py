@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from attrs import evolve, frozen
+from torch import Tensor
 
 from acceptor.backends.conformance import Case, Generator
 from acceptor.backends.conformance.case import CROWDS
@@ -28,6 +29,8 @@ from acceptor.core import (
 Batch = VerifyBatch | SampleBatch
 Change = tuple[object, str, object]
 Decorator = Callable[[Any], "Bug"]
+Right = Callable[..., Tensor]
+"""The code that wrong code replaces."""
 
 
 @frozen
@@ -59,7 +62,7 @@ class Bug(Sampler):
 
     @classmethod
     def instead_of(cls, owner: object, attribute: str, name: str, **facts: Any) -> Decorator:
-        """The decorated function replaces the attribute."""
+        """The decorated function, or another value, replaces the attribute."""
         return lambda wrong: cls(name, ((owner, attribute, wrong),), **facts)
 
     @classmethod
@@ -96,11 +99,8 @@ class Bug(Sampler):
         names = tuple(POLICIES) if self.policy is None else (self.policy,)
         for case in Generator(names, largest_vocabulary=600).cases(0, num_batches):
             if len(case.num_draft_tokens) < CROWDS[0]:
-                yield evolve(
-                    case,
-                    features=case.features.union(self.features),
-                    vocab_size=max(case.vocab_size, self.least_vocab_size),
-                )
+                vocab_size = max(case.vocab_size, self.least_vocab_size)
+                yield evolve(case, features=case.features | {*self.features}, vocab_size=vocab_size)
 
 
 def bugs_of(module: Mapping[str, object]) -> tuple[Bug, ...]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from acceptor.backends.reference import outputs, request, statistics, verify
 from acceptor.core import DraftView, Policy, SamplingTensors, VerifyBatch, VerifyOutput
 from kit import bugs_in_draws, bugs_in_laws
-from kit.bugs import Batch, Bug, bugs_of
+from kit.bugs import Batch, Bug, Right, bugs_of
 
 
 @Bug.misreads("noise keyed by place in the batch")
@@ -145,9 +145,10 @@ def _as_if_allowed(view: DraftView, policy: Policy) -> Tensor:
 @Bug.instead_of(
     outputs, "_row_logprobs", "raw logprobs of masked logits", features=(*MASKS, "logprobs")
 )
-def _never_raw(_: Tensor, logits: Tensor, *rest: Any, right: Any = outputs._row_logprobs) -> Tensor:
-    masked: Tensor = right(logits, logits, *rest)
-    return masked
+def _never_raw(
+    _: Tensor, logits: Tensor, *rest: Any, right: Right = outputs._row_logprobs
+) -> Tensor:
+    return right(logits, logits, *rest)
 
 
 ALL_BUGS = (*bugs_in_draws.BUGS, *bugs_in_laws.BUGS, *bugs_of(vars()))

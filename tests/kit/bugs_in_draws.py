@@ -8,7 +8,7 @@ from torch import Tensor
 from acceptor.backends.reference import draw, sampler, thresholds, verify
 from acceptor.core import Block, Stream, race
 from acceptor.core.randomness import Level, exponential, random_words
-from kit.bugs import Bug, bugs_of
+from kit.bugs import Bug, Right, bugs_of
 
 PROBABILISTIC, BLOCK = "probabilistic, draft model", "block, draft model"
 
@@ -20,22 +20,15 @@ class _OtherStream:
         self.RECOVER, self.TARGET, self.ACCEPT = recover, Stream.TARGET, Stream.ACCEPT
 
 
-OTHER_NOISE = Bug(
-    "recovered token drawn with the draft's noise",
-    ((draw, "Stream", _OtherStream(Stream.DRAFT)),),
-    check=PROBABILISTIC,
-)
-NOISE_OF_ACCEPTANCE = Bug(
-    "recovered token drawn with the acceptance's noise",
-    ((draw, "Stream", _OtherStream(Stream.ACCEPT)),),
-    check=PROBABILISTIC,
-)
-TARGETS_NOISE = Bug(
-    "block drafts with the target's noise",
-    ((Block, "draft_stream", Stream.TARGET),),
-    shown_by="proof",
-    check=BLOCK,
-)
+OTHER_NOISE = Bug.instead_of(
+    draw, "Stream", "recovered token drawn with the draft's noise", check=PROBABILISTIC
+)(_OtherStream(Stream.DRAFT))
+NOISE_OF_ACCEPTANCE = Bug.instead_of(
+    draw, "Stream", "recovered token drawn with the acceptance's noise", check=PROBABILISTIC
+)(_OtherStream(Stream.ACCEPT))
+TARGETS_NOISE = Bug.instead_of(
+    Block, "draft_stream", "block drafts with the target's noise", shown_by="proof", check=BLOCK
+)(Stream.TARGET)
 
 
 @Bug.instead_of(draw, "random_words", "bonus tokens use the recovery stream")
@@ -54,10 +47,9 @@ def _keys_without_index(
 
 
 def _drawn_without_index(
-    law: Tensor, seeds: Tensor, positions: Tensor, _: Tensor, *rest: Any, right: Any = draw.draw
+    law: Tensor, seeds: Tensor, positions: Tensor, _: Tensor, *rest: Any, right: Right = draw.draw
 ) -> Tensor:
-    drawn: Tensor = right(law, seeds, positions, torch.ones_like(positions), *rest)
-    return drawn
+    return right(law, seeds, positions, torch.ones_like(positions), *rest)
 
 
 WITHOUT_INDEX = Bug(
@@ -79,11 +71,9 @@ def _keys_by_slot(
     draw, "acceptance_uniforms", "one acceptance uniform for the whole draft", check=PROBABILISTIC
 )
 def _one_uniform(
-    seeds: Tensor, positions: Tensor, indices: Tensor, right: Any = draw.acceptance_uniforms
+    seeds: Tensor, positions: Tensor, indices: Tensor, right: Right = draw.acceptance_uniforms
 ) -> Tensor:
-    count = len(seeds)
-    same: Tensor = right(seeds, positions[:1].expand(count), indices[:1].expand(count))
-    return same
+    return right(seeds, positions[:1].expand(len(seeds)), indices[:1].expand(len(seeds)))
 
 
 @Bug.instead_of(draw, "random_words", "noise belongs to the neighbour")
@@ -121,9 +111,8 @@ def _uniform_to_1(words: Tensor) -> Tensor:
     return ((words >> 9) + 1).double() * 2.0**-23
 
 
-def _at_most(log_thresholds: Tensor, draws: Any) -> Tensor:
-    accepted: Tensor = draws.uniforms(len(log_thresholds)).log() <= log_thresholds
-    return accepted
+def _at_most(log_thresholds: Tensor, draws: draw.Draws) -> Tensor:
+    return draws.uniforms(len(log_thresholds)).log() <= log_thresholds
 
 
 AT_MOST = Bug(

@@ -24,7 +24,7 @@ from acceptor.core import (
     VerifyBatch,
 )
 from acceptor.core.policies.policy import entropy
-from kit.bugs import Bug, Decorator, bugs_of
+from kit.bugs import Bug, Decorator, Right, bugs_of
 
 PLAIN, RECIPE = "probabilistic, draft model", "probabilistic, other recipe"
 
@@ -88,9 +88,8 @@ def _raw_log_probs(logits: Tensor, *_: object) -> Tensor:
 @Bug.instead_of(
     request, "in_target_ids", "q left in draft ids", shown_by="proof", check="probabilistic, mapped"
 )
-def _unmapped(law: Tensor, size: int, _: object, right: Any = request.in_target_ids) -> Tensor:
-    placed: Tensor = right(law, size, None)
-    return placed
+def _unmapped(law: Tensor, size: int, _: object, right: Right = request.in_target_ids) -> Tensor:
+    return right(law, size, None)
 
 
 @Bug.instead_of(
@@ -113,14 +112,12 @@ def _next_rows(*given: Any, right: Any = verify._view) -> DraftView:
 
 @Bug.instead_of(verify, "final_token", "bonus token without filters", check=RECIPE)
 def _bonus_without_filters(
-    view: DraftView, policy: Any, draws: Any, row: int, right: Any = draw.final_token
+    view: DraftView, policy: Any, draws: draw.Draws, row: int, right: Right = draw.final_token
 ) -> Tensor:
     if row < view.num_draft_tokens:
-        final: Tensor = right(view, policy, draws, row)
-        return final
+        return right(view, policy, draws, row)
     raw = draws.rows.logits[row : row + 1].to(torch.float64)
-    tokens: Tensor = draws.target_tokens(raw.log_softmax(dim=-1), row)
-    return tokens
+    return draws.target_tokens(raw.log_softmax(dim=-1), row)
 
 
 @Bug.instead_of(
@@ -163,16 +160,12 @@ def _top_p(scaled: Tensor, top_p: Tensor, *, one_less: bool) -> Tensor:
     return scaled.masked_fill((scaled < last_kept) & (top_p < 1), -torch.inf)
 
 
-EARLY_TOP_P = Bug(
-    "top-p stops a token early",
-    ((thresholds, "_cut_top_p", partial(_top_p, one_less=True)),),
-    features=("top-p",),
-)
-LATE_TOP_P = Bug(
-    "top-p goes on where its mass is reached",
-    ((thresholds, "_cut_top_p", partial(_top_p, one_less=False)),),
-    shown_by="reached exactly",
-)
+EARLY_TOP_P = Bug.instead_of(
+    thresholds, "_cut_top_p", "top-p stops a token early", features=("top-p",)
+)(partial(_top_p, one_less=True))
+LATE_TOP_P = Bug.instead_of(
+    thresholds, "_cut_top_p", "top-p goes on where its mass is reached", shown_by="reached exactly"
+)(partial(_top_p, one_less=False))
 
 
 @Bug.instead_of(thresholds, "_filtered", "top-p before top-k", features=("top-p", "top-k"))
@@ -204,26 +197,20 @@ def _draft_without_recipe(batch: Any, params: SamplingTensors) -> tuple[Any, Sam
     return batch, evolve(params, draft=plain)
 
 
-FIRST_FAILURE = Bug(
-    "block stops at the first failure",
-    ((Block, "rule", Rule.FIRST_FAILURE),),
-    policy="block",
-    check="block, draft model",
+OF_BLOCK = {"policy": "block", "check": "block, draft model"}
+FIRST_FAILURE = Bug.instead_of(Block, "rule", "block stops at the first failure", **OF_BLOCK)(
+    Rule.FIRST_FAILURE
 )
-
-UNCONDITIONAL = Bug(
-    "synthetic rates taken as conditional",
-    ((Synthetic, "conditional_rates", property(attrgetter("rates"))),),
-    policy="synthetic",
-)
+UNCONDITIONAL = Bug.instead_of(
+    Synthetic, "conditional_rates", "synthetic rates taken as conditional", policy="synthetic"
+)(property(attrgetter("rates")))
 
 
 @Bug.instead_of(
     Fly, "_forgiven", "fly's window too short", policy="fly", features=("equal drafter",)
 )
-def _shorter_window(policy: Fly, view: DraftView, right: Any = Fly._forgiven) -> Tensor:
-    shorter: Tensor = right(evolve(policy, window=max(policy.window - 1, 0)), view)
-    return shorter
+def _shorter_window(policy: Fly, view: DraftView, right: Right = Fly._forgiven) -> Tensor:
+    return right(evolve(policy, window=max(policy.window - 1, 0)), view)
 
 
 @Bug.instead_of(Typical, "_accepted", "typical takes the larger bound", policy="typical")
@@ -249,10 +236,9 @@ def _only_n(policy: RelaxedTopN, view: DraftView) -> Tensor:
     features=("arbitrary drafts", "extremes"),
 )
 def _by_probability(
-    policy: RelaxedTopN, view: DraftView, right: Any = RelaxedTopN._accepted
+    policy: RelaxedTopN, view: DraftView, right: Right = RelaxedTopN._accepted
 ) -> Tensor:
-    accepted: Tensor = right(policy, evolve(view, target_logits=view.target_log_probs.float()))
-    return accepted
+    return right(policy, evolve(view, target_logits=view.target_log_probs.float()))
 
 
 BUGS = bugs_of(vars())
