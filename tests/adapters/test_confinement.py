@@ -4,7 +4,6 @@ import json
 import os
 import resource
 import signal
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +17,7 @@ from acceptor.adapters import ChatTemplate, Tokenizer
 from acceptor.adapters.confined_worker import MEGABYTE, MEMORY, SECONDS
 from acceptor.adapters.confinement import Confinement, confinement
 from acceptor.core import CheckpointError, InvalidInputError, UnavailableError
+from kit.interpreted import run_python
 
 UNKNOWN = "?"
 DOUBLING = (
@@ -115,10 +115,7 @@ def test_the_child_ends_with_its_process() -> None:
         "import os; from acceptor.adapters.confinement import confinement as c;"
         "c.run('render', '1', {}); print(c._child.pid, flush=True); os._exit(0)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert has_ended(int(done.stdout))
+    assert has_ended(int(run_python("-c", code)))
 
 
 def has_ended(pid: int) -> bool:

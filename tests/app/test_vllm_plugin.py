@@ -1,7 +1,5 @@
 """The vLLM plug-in; a separate process imports vLLM, with stubs for what it lacks."""
 
-import os
-import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -9,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from acceptor.app.vllm_plugin import register
+from kit.interpreted import run_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,15 +18,7 @@ def test_the_law_in_vllms_own_sampler() -> None:
     options = ("-q", "-p", "no:cacheprovider", "-W", "default")
     plugins = ("-p", "kit.vllm_process", "-p", "kit.vllm_engine")
     files = map(str, sorted((ROOT / "tests" / "kit").glob("vllm_*checks.py")))
-    checks = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *plugins, *files],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert checks.returncode == 0, checks.stdout
+    run_python("-m", "pytest", *options, *plugins, *files)
 
 
 def test_another_release_is_left_as_it_is(

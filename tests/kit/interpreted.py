@@ -29,17 +29,18 @@ driver.set_active(NoDriver())
 
 
 def interpret(*command: str) -> None:
-    """Run a module in such a process; if it fails, the error holds its output."""
-    _run("-m", "kit.interpreted", *command, TRITON_INTERPRET="1")
+    """Run a module in such a process."""
+    run_python("-m", "kit.interpreted", *command, TRITON_INTERPRET="1")
 
 
 def compile_for(capability: str, code: str, cache: Path) -> None:
     """Run code that compiles kernels for an absent GPU, which `NoDriver` describes."""
     environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(cache)}
-    _run("-c", _WITHOUT_GPU + code, capability, **environment)
+    run_python("-c", _WITHOUT_GPU + code, capability, **environment)
 
 
-def _run(*arguments: str, **environment: str) -> None:
+def run_python(*arguments: str, **environment: str) -> str:
+    """What a Python process writes to stdout; if it fails, the error holds all of its output."""
     paths = [path for path in sys.path if path] + [os.environ.get("PYTHONPATH", "")]
     python_path = os.pathsep.join(["tests", *paths])
     finished = subprocess.run(
@@ -50,7 +51,8 @@ def _run(*arguments: str, **environment: str) -> None:
         timeout=600,
         check=False,
     )
-    assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-2000:]
+    assert finished.returncode == 0, finished.stdout[-4000:] + finished.stderr[-2000:]
+    return finished.stdout
 
 
 def _once(patch: Callable[[Any], object]) -> Callable[[Any], Any]:
