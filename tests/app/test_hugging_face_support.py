@@ -185,11 +185,8 @@ def law(recipe: support.LogitsRecipe, logits: Tensor) -> Tensor:
     counts = TokenCounts.empty(2, VOCAB_SIZE)
     for row, padding in enumerate(PADDING):
         counts.start(row, IDS[row, padding:].tolist())
-    batch = SampleBatch(
-        logits=recipe.processors(IDS, logits.clone()),
-        positions=torch.tensor([3, 5]),
-        token_counts=counts,
-    )
+    changed, positions = recipe.processors(IDS, logits.clone()), torch.tensor([3, 5])
+    batch = SampleBatch(logits=changed, positions=positions, token_counts=counts)
     drawn = load_sampler("reference").sample(batch, SamplingTensors.stack([params] * 2))
     assert drawn.logprobs is not None
     return torch.zeros(2, VOCAB_SIZE).scatter(
@@ -198,11 +195,8 @@ def law(recipe: support.LogitsRecipe, logits: Tensor) -> Tensor:
 
 
 def test_drafts_follow_the_recipe_that_processors_hide() -> None:
-    hidden = support.LogitsRecipe.of(
-        [warpers()["temperature"], warpers()["top_k"], warpers()["typical"]],
-        PADDING,
-        do_sample=True,
-    )
+    processors = [warpers()[name] for name in ("temperature", "top_k", "typical")]
+    hidden = support.LogitsRecipe.of(processors, PADDING, do_sample=True)
     assert hidden.params.temperature == 1
     assert hidden.params.draft == Recipe(temperature=0.7, top_k=9)
     greedy = support.LogitsRecipe.of([warpers()["temperature"]], PADDING, do_sample=False)

@@ -28,6 +28,7 @@ from acceptor.core import (
     VerifyBatch,
     VerifyOutput,
 )
+from kit.batches import dense
 
 REFERENCE = ReferenceSampler()
 SEED, POSITION = 5, 9
@@ -54,12 +55,7 @@ def batch_near_its_uniform(distance: float) -> VerifyBatch:
     """A one-hot draft of token 0, whose log-probability exceeds its uniform's log by this much."""
     log_p = math.log(uniforms(SEED, POSITION, 1)[0]) + distance
     row = torch.tensor([log_p, math.log1p(-math.exp(log_p))]).float()
-    return VerifyBatch(
-        target_logits=torch.stack((row, row)),
-        cu_num_logits=torch.tensor([0, 2]),
-        draft_token_ids=torch.tensor([[0]]),
-        positions=torch.tensor([POSITION]),
-    )
+    return dense(row.expand(1, 2, -1), positions=torch.tensor([POSITION]))
 
 
 def rejected(batch: VerifyBatch) -> VerifyOutput:
@@ -174,12 +170,7 @@ def test_every_excuse_is_counted_and_too_many_fail() -> None:
 def test_a_whole_even_law_lies_on_the_edge_of_fly() -> None:
     """Its entropy is log V, but for rounding: one answer for all requests, whichever it is."""
     for vocab_size in (2, 7, 8200):
-        batch = VerifyBatch.dense(
-            target_logits=torch.zeros(1, 2, vocab_size),
-            draft_token_ids=torch.tensor([[0]]),
-            positions=torch.tensor([POSITION]),
-        )
-        (inputs,) = split_verify(batch, PARAMS)
+        (inputs,) = split_verify(dense(torch.zeros(1, 2, vocab_size)), PARAMS)
         for share, is_close in ((1.0, True), (0.99, False)):
             oracle = RequestOracle(inputs, Fly(min_entropy=share, window=0))
             assert bool(oracle.verdict(0, 1e-13 if is_close else 1e-4).doubted) == is_close
@@ -188,12 +179,7 @@ def test_a_whole_even_law_lies_on_the_edge_of_fly() -> None:
 def test_an_entropy_may_be_in_doubt_beyond_measure() -> None:
     """So hot, min-p keeps any number of a thousand tokens."""
     hot = SamplingTensors.stack([SamplingParams(seed=SEED, temperature=1e6, min_p=1.0)])
-    batch = VerifyBatch.dense(
-        target_logits=torch.arange(1000.0).expand(1, 2, -1),
-        draft_token_ids=torch.tensor([[0]]),
-        positions=torch.tensor([POSITION]),
-    )
-    (inputs,) = split_verify(batch, hot)
+    (inputs,) = split_verify(dense(torch.arange(1000.0).expand(1, 2, -1)), hot)
     assert RequestOracle(inputs, Typical(epsilon=1.0)).verdict(0, 1e-2).doubted
 
 

@@ -51,11 +51,8 @@ def test_an_all_greedy_verification_computes_no_softmax(policy: Policy) -> None:
 @pytest.mark.parametrize("draft_index", [None, 1])
 def test_all_greedy_drawing_computes_no_softmax(draft_index: int | None) -> None:
     params = stacked(3, temperature=0, top_p=0.5)
-    batch = SampleBatch(
-        logits=torch.randn(3, VOCAB_SIZE),
-        positions=torch.zeros(3, dtype=torch.int64),
-        draft_index=draft_index,
-    )
+    logits, positions = torch.randn(3, VOCAB_SIZE), torch.zeros(3, dtype=torch.int64)
+    batch = SampleBatch(logits=logits, positions=positions, draft_index=draft_index)
     with OperatorLog() as log:
         output = SAMPLER.sample(batch, params)
     assert torch.equal(output.token_ids, batch.logits.argmax(dim=-1))

@@ -239,13 +239,8 @@ def verification(draft_to_target: torch.Tensor) -> VerifyBatch:
 @pytest.mark.parametrize(("values", "message"), WRONG.values(), ids=WRONG)
 def test_a_wrong_map_is_refused_wherever_it_is_first_seen(values: list[int], message: str) -> None:
     sampler, wrong = load_sampler("reference"), torch.tensor(values)
-    draw = SampleBatch(
-        logits=torch.zeros(1, 3),
-        positions=torch.tensor([3]),
-        draft_index=1,
-        draft_to_target=wrong,
-        target_vocab_size=12,
-    )
+    mapped: dict[str, Any] = {"draft_index": 1, "draft_to_target": wrong, "target_vocab_size": 12}
+    draw = SampleBatch(logits=torch.zeros(1, 3), positions=torch.tensor([3]), **mapped)
     for _ in range(2):
         with pytest.raises(InvalidInputError, match=f"^draft_to_target: {message}"):
             InverseMaps().of(wrong, 12)

@@ -24,6 +24,7 @@ from acceptor.core import (
     empty_verify_output,
 )
 from acceptor.core.call_memory import check_fits
+from kit.batches import dense
 from kit.operators import OperatorLog
 
 NUM_REQS, MAX_SPEC_LEN, VOCAB_SIZE, DRAFT_VOCAB_SIZE, NUM_SLOTS = 3, 2, 7, 5, 4
@@ -205,26 +206,19 @@ def test_without_slot_ids_every_request_needs_its_slot(name: str, too_few: objec
             SampleBatch(**tensors | {name: too_few})
 
 
+MAPPED: dict[str, Any] = {"logits": torch.zeros(1, 3), "draft_to_target": torch.arange(3)}
+MAPPED |= {"positions": torch.zeros(1, dtype=torch.int64)}
+
+
 def test_integers_of_numpy_are_taken() -> None:
-    sample = SampleBatch(
-        logits=torch.zeros(1, 3),
-        positions=torch.zeros(1, dtype=torch.int64),
-        draft_index=np.int64(1),
-        draft_to_target=torch.arange(3),
-        target_vocab_size=np.int32(4),
-    )
+    numbers: dict[str, Any] = {"draft_index": np.int64(1), "target_vocab_size": np.int32(4)}
+    sample = SampleBatch(**MAPPED, **numbers)
     assert (type(sample.draft_index), type(sample.target_vocab_size)) == (int, int)
 
 
 def test_a_draft_to_target_map_needs_the_target_s_size() -> None:
-    logits = torch.zeros(1, 3)
     with pytest.raises(InvalidInputError, match=r"^target_vocab_size: expected an integer"):
-        SampleBatch(
-            logits=logits,
-            positions=torch.zeros(1, dtype=torch.int64),
-            draft_index=1,
-            draft_to_target=torch.arange(3),
-        )
+        SampleBatch(**MAPPED, draft_index=1)
 
 
 def test_parameters_on_another_device_are_refused() -> None:
@@ -236,23 +230,14 @@ def test_parameters_on_another_device_are_refused() -> None:
 
 def test_no_more_logprobs_than_logits_are_asked_for() -> None:
     params = SamplingTensors.stack([SamplingParams(seed=1, logprobs=4)])
-    mapped = SampleBatch(
-        logits=torch.zeros(1, 3),
-        positions=torch.zeros(1, dtype=torch.int64),
-        draft_to_target=torch.arange(3),
-        target_vocab_size=8,
-    )
+    mapped = SampleBatch(**MAPPED, target_vocab_size=8)
     with pytest.raises(InvalidInputError, match=r"^num_logprobs: expected a number in \[0, 3\]"):
         check_fits(mapped, params)
 
 
 def test_a_dense_batch_is_a_view() -> None:
     logits = torch.arange(2.0 * 3 * 8).view(2, 3, 8)[..., :7]
-    batch = VerifyBatch.dense(
-        target_logits=logits,
-        draft_token_ids=torch.zeros(2, 2, dtype=torch.int64),
-        positions=torch.zeros(2, dtype=torch.int64),
-    )
+    batch = dense(logits)
     assert batch.target_logits.data_ptr() == logits.data_ptr()
     assert batch.target_logits.stride() == (8, 1)
     assert torch.equal(batch.target_logits, logits.reshape(6, 7))

@@ -19,7 +19,6 @@ from acceptor.core import (
     TokenCounts,
     Typical,
     UnavailableError,
-    VerifyBatch,
     check_sample_output,
     check_verify_output,
     check_workspace,
@@ -27,17 +26,14 @@ from acceptor.core import (
     empty_verify_output,
 )
 from acceptor.core.checks import known_device
-from kit.batches import stacked
+from kit.batches import dense, stacked
 
 SAMPLER, POLICY, CPU = ReferenceSampler(), Typical(), torch.device("cpu")
 LOGITS = torch.randn(2, 4, 9, generator=torch.Generator().manual_seed(3))
-ROWS = VerifyBatch.dense(
-    target_logits=LOGITS,
-    draft_token_ids=torch.tensor([[1, 8, 3], [4, -1, -1]]),
-    positions=torch.tensor([5, 6]),
-    draft_logits=LOGITS[:, :3] + 1,
-)
-ROW = SampleBatch(logits=LOGITS[:, 0], positions=torch.tensor([5, 6]))
+POSITIONS = torch.tensor([5, 6])
+FIELDS: dict[str, Any] = {"positions": POSITIONS, "draft_logits": LOGITS[:, :3] + 1}
+ROWS = dense(LOGITS, [[1, 8, 3], [4, -1, -1]], **FIELDS)
+ROW = SampleBatch(logits=LOGITS[:, 0], positions=POSITIONS)
 PARAMS, PLAIN = stacked(2, logprobs=2), stacked(2)
 
 

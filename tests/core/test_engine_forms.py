@@ -140,14 +140,10 @@ def test_a_draft_draw_has_no_mask() -> None:
         {"draft_index": 1},
         {"draft_to_target": torch.arange(5), "target_vocab_size": 9},
     ]
+    row: dict[str, Any] = {"logits": torch.zeros(1, 5), "positions": torch.tensor([0])}
     for draft in drafts:
         with pytest.raises(InvalidInputError, match=r"^allowed_tokens: .* for a draft draw"):
-            SampleBatch(
-                logits=torch.zeros(1, 5),
-                positions=torch.tensor([0]),
-                allowed_tokens=torch.zeros(1, 1, dtype=torch.int32),
-                **draft,
-            )
+            SampleBatch(**row, allowed_tokens=torch.zeros(1, 1, dtype=torch.int32), **draft)
 
 
 def test_the_words_of_a_mask_lie_side_by_side() -> None:

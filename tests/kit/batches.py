@@ -23,15 +23,12 @@ def stacked(
 def dense(
     target_logits: Tensor, drafts: Sequence[Sequence[int]] | None = None, **fields: Any
 ) -> VerifyBatch:
-    """A batch of logits [num_reqs, K + 1, vocab_size] at position 0; drafts are 0 unless given."""
+    """A batch of logits [num_reqs, K + 1, vocab_size]; drafts and positions are 0 unless given."""
     num_reqs, num_rows, _ = target_logits.shape
     none = torch.zeros(num_reqs, num_rows - 1, dtype=torch.int64)
-    return VerifyBatch.dense(
-        target_logits=target_logits,
-        draft_token_ids=none if drafts is None else torch.tensor(drafts),
-        positions=torch.zeros(num_reqs, dtype=torch.int64),
-        **fields,
-    )
+    fields["draft_token_ids"] = none if drafts is None else torch.tensor(drafts)
+    fields.setdefault("positions", torch.zeros(num_reqs, dtype=torch.int64))
+    return VerifyBatch.dense(target_logits=target_logits, **fields)
 
 
 def every_mix(count: int, vocab_size: int, seed: int = 0) -> tuple[SamplingParams, ...]:

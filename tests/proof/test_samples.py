@@ -70,11 +70,8 @@ P, Q = (logits[START].double().softmax(-1) for logits in (SMALL.target, SMALL.dr
 
 
 def draw(seeds: Tensor, position: int, place: int | None) -> Tensor:
-    batch = SampleBatch(
-        logits=SMALL.target[START].expand(len(seeds), -1),
-        positions=torch.full_like(seeds, position),
-        draft_index=place,
-    )
+    logits, positions = SMALL.target[START].expand(len(seeds), -1), torch.full_like(seeds, position)
+    batch = SampleBatch(logits=logits, positions=positions, draft_index=place)
     return SAMPLER.sample(batch, params_of(seeds, SMALL.params)).token_ids
 
 
