@@ -66,6 +66,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     monkeypatch.setitem(sys.modules, "cupy_backends.cuda.api", api)
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 5, raising=False)
     return made
 
 
@@ -160,6 +161,12 @@ def test_what_is_loaded_by_sixteen_bytes_begins_at_such_a_multiple(filtered: boo
     assert not any(areas[name] % 16 for name in ("counts", "facts", "searches", "marks"))
 
 
+def enqueue(sampler: CupySampler, on: Device, *kernels: Any) -> None:
+    launches = [(kernel, (8, 1)) for kernel in kernels]
+    step: Any = SimpleNamespace(device=on, extent=SimpleNamespace(num_reqs=1), launches=launches)
+    sampler._enqueue(step, array("q", [0, 0]))
+
+
 class Interrupted:
     """A kernel whose launch is interrupted by Ctrl-C."""
 
@@ -167,20 +174,13 @@ class Interrupted:
         raise KeyboardInterrupt
 
 
-def test_nobody_finds_what_an_interrupted_step_has_left(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 5, raising=False)
+def test_nobody_finds_what_an_interrupted_step_has_left(driver: Driver) -> None:
     sampler = CupySampler()
     halfway, others = torch.zeros(16), torch.zeros(16)
     sampler._workspaces.update({(0, 5): halfway, (0, 6): others})
-    step: Any = SimpleNamespace(
-        device=device(),
-        extent=SimpleNamespace(num_reqs=1),
-        launches=[(device().kernel("statistics", VARIANT), (8, 1)), (Interrupted(), (1, 1))],
-    )
+    statistics = device().kernel("statistics", VARIANT)
     with pytest.raises(KeyboardInterrupt):
-        sampler._enqueue(step, array("q", [0, 0]))
+        enqueue(sampler, device(), statistics, Interrupted())
     assert len(driver.calls) == 1
     assert list(sampler._workspaces) == [(0, 6)]
     # The first launch, or a graph, may still work in it.
@@ -200,14 +200,9 @@ def test_kernels_are_launched_on_the_device_of_the_tensors(
             patch.setattr(torch._C, "_cuda_getDevice", lambda: wanted)
             yield
 
-    one: Any = SimpleNamespace(
-        device=Device(index, 80, 132, device().compiled),
-        extent=SimpleNamespace(num_reqs=1),
-        launches=[(device().kernel("statistics", VARIANT), (7, 1))],
-    )
+    kernel, there = device().kernel("statistics", VARIANT), evolve(device(), index=index)
     monkeypatch.setattr(torch.cuda, "device", entering)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 5, raising=False)
-    CupySampler()._enqueue(one, array("q", [0, 0]))
+    enqueue(CupySampler(), there, kernel)
     assert len(driver.calls) == 1
     assert entered == [1] * index
 

@@ -10,11 +10,10 @@ number, so every dependence that the wiring creates is kept.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
+from unittest.mock import patch
 
-import pytest
 import torch
 from attrs import define, field, frozen
 from torch import Tensor
@@ -115,8 +114,7 @@ class HiddenNoise:
         """Replaces `acceptor.core.race.race`."""
         counters = words(Level.TOKEN, torch.zeros(len(log_weights), 1, dtype=torch.int64))
         ends = (log_weights - log_weights.amax(-1, keepdim=True)).exp().cumsum(-1)
-        borders = (ends / ends[:, -1:]).tolist()
-        rows = zip(counters, borders, strict=True)
+        rows = zip(counters, (ends / ends[:, -1:]).tolist(), strict=True)
         drawn = [self.part_of(counter, [0.0, *row]) for counter, row in rows]
         return torch.tensor(drawn, dtype=torch.int64)
 
@@ -156,23 +154,15 @@ class HiddenUniforms:
 
 
 def random_counters(
-    seeds: Tensor,
-    positions: Tensor,
-    draft_indices: Tensor,
-    stream: Stream,
-    _level: Level,
-    _candidates: Tensor,
+    seeds: Tensor, positions: Tensor, draft_indices: Tensor, stream: Stream, *_: object
 ) -> Counters:
     """Replaces `acceptor.core.randomness.random_words`."""
     rows = zip(seeds.tolist(), positions.tolist(), draft_indices.tolist(), strict=True)
     return Counters(Counter(seed, int(stream), position, index) for seed, position, index in rows)
 
 
-@contextmanager
-def replaced_by(noise: HiddenNoise) -> Iterator[None]:
+def replaced_by(noise: HiddenNoise) -> Any:
     """Let the reference sampler draw from hidden noise."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(real, "random_words", random_counters)
-        patch.setattr(real, "race", noise.race)
-        patch.setattr(real, "acceptance_uniform", noise.uniforms)
-        yield
+    return patch.multiple(
+        real, random_words=random_counters, race=noise.race, acceptance_uniform=noise.uniforms
+    )

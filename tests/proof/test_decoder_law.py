@@ -67,15 +67,9 @@ def error_of(decoder: Decoder, params: SamplingParams, num_tokens: int) -> float
 def with_own_ids(drafter: type[ModelDrafter], policy: Policy) -> Decoder:
     """Its id 0 is the target's 2, its 2 the target's 1, and its 1 a token that the target lacks."""
     pair = Pair.make(seed=4, vocab_size=3)
-    decoder = pair.decoder(policy, 2)
-    drafts = drafter(
-        model=pair.draft,
-        sampler=decoder.sampler,
-        policy=policy,
-        num_spec_tokens=2,
-        vocabulary=DraftVocabulary.of({0: 2, 2: 1}, 3),
-    )
-    return evolve(decoder, drafter=drafts)
+    decoder, vocabulary = pair.decoder(policy, 2), DraftVocabulary.of({0: 2, 2: 1}, 3)
+    shared: Any = {"sampler": decoder.sampler, "policy": policy, "num_spec_tokens": 2}
+    return evolve(decoder, drafter=drafter(model=pair.draft, vocabulary=vocabulary, **shared))
 
 
 def with_ngrams(policy: Policy) -> Decoder:
