@@ -19,26 +19,14 @@ from kit.checkpoints import edit_json
 from kit.shapes import TINY
 from kit.small_families import random_model
 
-BASE: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "vocab_size": 50,
-    "hidden_size": 24,
-    "intermediate_size": 40,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 64,
-}
+BASE: dict[str, Any] = {name: size for name, size in TINY.items() if name != "num_key_value_heads"}
+BASE |= {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 3}
+BASE["architectures"] = ["LlamaForCausalLM"]
 MISTRAL = {"architectures": ["MistralForCausalLM"]}
 QWEN2 = {"architectures": ["Qwen2ForCausalLM"]}
 FULL, SLIDING = "full_attention", "sliding_attention"
-LLAMA3 = {
-    "rope_type": "llama3",
-    "factor": 8,
-    "low_freq_factor": 1,
-    "high_freq_factor": 4,
-    "original_max_position_embeddings": 32,
-}
-
+LLAMA3 = {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4}
+LLAMA3 |= {"original_max_position_embeddings": 32}
 YARN = {"rope_type": "yarn", "factor": 2}
 
 

@@ -103,12 +103,9 @@ def glm(save: Callable[..., Any]) -> Glm:
     layer = {f"{PREFIX}{name}": one for name, one in extra.items()}
     layer[f"{PREFIX}embed_tokens.weight"] = torch.zeros(61, SIZE)
     edit_tensors(saved.directory, lambda tensors: tensors.update(layer))
-    edit_json(
-        saved.directory / "config.json",
-        mlp_layer_types=config.mlp_layer_types[:NUM_LAYERS],
-        num_hidden_layers=NUM_LAYERS,
-        num_nextn_predict_layers=1,
-    )
+    numbers = {"num_hidden_layers": NUM_LAYERS, "num_nextn_predict_layers": 1}
+    types = config.mlp_layer_types[:NUM_LAYERS]
+    edit_json(saved.directory / "config.json", mlp_layer_types=types, **numbers)
     return Glm(saved.directory, saved.reference, extra)
 
 

@@ -9,13 +9,8 @@ from acceptor.adapters import Tokenizer
 from acceptor.core import CheckpointError
 from kit.checkpoints import edit_json
 
-TEXTS = [
-    "Hello, world!",
-    "  two  spaces\tand\na line",
-    "naïve café, 你好, 👩‍👩‍👧, \u0000",
-    "<s>already marked</s>",
-    "",
-]
+TEXTS = ["Hello, world!", "  two  spaces\tand\na line", "<s>already marked</s>", ""]
+TEXTS += ["naïve café, 你好, 👩‍👩‍👧, \u0000"]
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>"}
 CORPUS = ["the quick brown fox says hello to the café over and over; 12 + 34 = 46"] * 3
 

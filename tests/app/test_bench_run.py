@@ -21,18 +21,12 @@ from acceptor.app.bench.results import BenchResults, read_results
 from acceptor.app.bench.run import Bench
 from acceptor.app.bench.sweep import PLAIN, Load, Sweep
 from acceptor.app.bench.tables import print_results
-from acceptor.app.policies import PolicySettings
 from acceptor.app.request import FinishReason, RequestRecord
-from acceptor.core import Block, ConfigError, Probabilistic, SamplingParams, Strict
+from acceptor.core import POLICIES, Block, ConfigError, SamplingParams
 from kit.bench_sums import assert_figures_add_up
 from kit.toy_pair import Pair
 
-LOSSLESS: dict[str, PolicySettings] = {
-    "strict": Strict(),
-    "strict-coupled": Strict(coupled=True),
-    "probabilistic": Probabilistic(),
-    "block": Block(),
-}
+LOSSLESS = {name: policy for name, policy in POLICIES.items() if policy.lossless}
 LOAD = Load(
     num_requests=12, max_concurrency=4, output_len=30, length_spread=0.5, input_len=5, warm_up=1
 )
@@ -40,7 +34,7 @@ LOAD = Load(
 
 def make_bench(
     load: Load = LOAD,
-    policies: dict[str, PolicySettings] = LOSSLESS,
+    policies: dict[str, Any] = LOSSLESS,
     lengths: tuple[int, ...] = (0, 3),
 ) -> Bench:
     toy = Pair.make(max_model_len=64)
@@ -78,7 +72,7 @@ def test_every_setting_serves_all_requests_and_adds_up(results: BenchResults) ->
         assert (run.figures.num_successful, run.figures.num_failed) == (12, 0)
         assert run.figures.peak_concurrency == 4
         assert_figures_add_up(run.figures)
-    plain, strict, *_ = (run.figures for run in results.runs)
+    plain, *_, strict, _coupled = (run.figures for run in results.runs)
     assert plain.acceptance.num_plain_tokens == plain.num_output_tokens
     assert strict.acceptance.num_recovered_tokens > 0
     assert strict.acceptance.num_bonus_tokens > 0

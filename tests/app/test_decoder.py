@@ -53,8 +53,7 @@ def test_figures_add_up(
         assert figures.num_accepted_tokens <= figures.num_draft_tokens
         assert (result.total_variation is not None) == (policy in LOSSY)
         followed = result.kinds.count(TokenKind.RECOVERED) + result.kinds.count(TokenKind.BONUS)
-        cut_in_draft = result.kinds[-1] is TokenKind.ACCEPTED
-        assert followed + cut_in_draft == figures.num_drafts
+        assert followed + (result.kinds[-1] is TokenKind.ACCEPTED) == figures.num_drafts
         rates = figures.acceptance_rate_per_pos
         assert rates == sorted(rates, reverse=True)
 

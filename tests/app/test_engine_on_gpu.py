@@ -37,6 +37,7 @@ from kit.toy_requests import ByLast, ask
 pytestmark = pytest.mark.gpu
 
 NUM_WATCHED = 12
+HEAD: dict[str, Any] = SMALL | {"num_hidden_layers": 1, "head_dim": 64}
 BY_LAST = partial(ByLast, vocab_size=SMALL["vocab_size"])
 
 Change = Callable[[Decoder, Path], Decoder]
@@ -56,19 +57,15 @@ def with_own_ids(decoder: Decoder, folder: Path) -> Decoder:  # noqa: ARG001
 
 def with_eagle(decoder: Decoder, folder: Path) -> Decoder:
     target: Any = decoder.target
-    files = eagle(**SMALL | {"num_hidden_layers": 1, "head_dim": 64})
+    files = eagle(**HEAD)
     return with_head(decoder, load_head(files.save(folder / "head"), "eagle", target))
 
 
 def with_eagle3(decoder: Decoder, folder: Path) -> Decoder:
     """Of half of the target's ids."""
     target: Any = decoder.target
-    files = eagle3(
-        target_size=target.hidden_size,
-        draft_vocab_size=target.vocab_size // 2,
-        eagle_config={TAPS: [0, 1, 2]},
-        **SMALL | {"num_hidden_layers": 1, "head_dim": 64},
-    )
+    sizes = {"target_size": target.hidden_size, "draft_vocab_size": target.vocab_size // 2}
+    files = eagle3(eagle_config={TAPS: [0, 1, 2]}, **sizes, **HEAD)
     return with_head(decoder, load_head(files.save(folder / "head"), "eagle3", target))
 
 
@@ -99,8 +96,7 @@ def library_decoder(
 def test_a_graph_emits_what_its_operations_emit(
     tmp_path: Path, dtype: torch.dtype, policy: Policy, change: Change, backend: str
 ) -> None:
-    decoder = change(decoder_of(tmp_path, dtype, policy, backend), tmp_path)
-    assert_as_uncaptured(decoder)
+    assert_as_uncaptured(change(decoder_of(tmp_path, dtype, policy, backend), tmp_path))
 
 
 @every_fused_backend

@@ -120,8 +120,7 @@ def test_a_step_that_finds_no_memory_ends_one_request_and_the_others_get_theirs(
     requests = [ask(1, seed, seed=seed, max_tokens=9) for seed in range(5)]
     alone = pair.decoder(Probabilistic(), 4).generate(requests)
     engine = engine_of(pair)
-    allocator = Allocator(full_at)
-    monkeypatch.setattr(loop.Loop, "_step", allocator.before(loop.Loop._step))
+    monkeypatch.setattr(loop.Loop, "_step", Allocator(full_at).before(loop.Loop._step))
     results = engine.generate(requests)
     failed = [result for result in results if result.finish_reason is FinishReason.ERROR]
     assert len(failed) == len(full_at)

@@ -87,12 +87,8 @@ def test_a_text_that_cannot_be_cut_is_learned_whole(tmp_path: Path, text: Path, 
     assert run(tmp_path / "head", text)[0] == 0
 
 
-SMALL: dict[str, Any] = {
-    "vocab_size": 4096,
-    "hidden_size": 32,
-    "num_attention_heads": 4,
-    "eos_token_id": 0,
-}
+SMALL: dict[str, Any] = {"vocab_size": 4096, "hidden_size": 32, "num_attention_heads": 4}
+SMALL |= {"eos_token_id": 0}
 INNER: dict[str, Any] = SMALL | {"intermediate_size": 48}
 KINDS: dict[str, PretrainedConfig] = {
     **{f"llama of {n}": LlamaConfig(**INNER, num_hidden_layers=n) for n in (1, 2, 3, 4, 6, 7)},
@@ -153,8 +149,7 @@ def cut(state: Path) -> None:
 
 
 def lose_weights(state: Path) -> None:
-    saved = torch.load(state, weights_only=True)
-    torch.save({**saved, "weights": {}}, state)
+    torch.save({**torch.load(state, weights_only=True), "weights": {}}, state)
 
 
 @pytest.mark.parametrize(

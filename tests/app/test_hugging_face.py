@@ -181,12 +181,8 @@ class LastIsOf(StoppingCriteria):  # type: ignore[misc]
 
 @pytest.mark.parametrize("output_scores", [False, True])
 def test_criteria_end_rows_within_a_draft(pair: Pair, output_scores: bool) -> None:
-    settings = {
-        "stopping_criteria": [LastIsOf()],
-        "max_new_tokens": 40,
-        "return_dict_in_generate": True,
-        "output_scores": output_scores,
-    }
+    settings = {"stopping_criteria": [LastIsOf()], "output_scores": output_scores}
+    settings |= {"max_new_tokens": 40, "return_dict_in_generate": True}
     expected = pair.generate(**settings).sequences
     output = pair.generate(Speculation(draft=pair.draft), **settings)
     assert torch.equal(output.sequences, expected)
@@ -196,14 +192,8 @@ def test_criteria_end_rows_within_a_draft(pair: Pair, output_scores: bool) -> No
 
 @pytest.mark.parametrize("eos", [1, [1, 7, 20, 33]])
 def test_scores_and_logits_are_the_librarys(pair: Pair, eos: Any) -> None:
-    settings: dict[str, Any] = {
-        "eos_token_id": eos,
-        "repetition_penalty": 1.2,
-        "no_repeat_ngram_size": 3,
-        "return_dict_in_generate": True,
-        "output_scores": True,
-        "output_logits": True,
-    }
+    settings = {"eos_token_id": eos, "repetition_penalty": 1.2, "no_repeat_ngram_size": 3}
+    settings |= dict.fromkeys(("return_dict_in_generate", "output_scores", "output_logits"), True)
     expected = pair.generate(**settings)
     output = pair.generate(Speculation(draft=pair.draft), **settings)
     assert torch.equal(output.sequences, expected.sequences)

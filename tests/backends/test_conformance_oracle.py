@@ -33,15 +33,8 @@ from acceptor.core.randomness import exponential, random_words
 from kit.bugs import Bug
 from kit.bugs_in_batches import ALL_BUGS
 
-VALUES = {
-    "batch",
-    "errors",
-    "output",
-    "policies",
-    "sampling_params",
-    "sampling_tensors",
-    "token_counts",
-}
+VALUES = {"batch", "errors", "output", "policies", "token_counts"}
+VALUES |= {"sampling_params", "sampling_tensors"}
 
 
 def test_the_oracle_shares_only_values_with_the_core() -> None:
@@ -105,12 +98,8 @@ def test_adjusted_logits_are_float32_numbers_rounded_at_each_step() -> None:
 
 
 REFERENCE = ReferenceSampler()
-ONLY_NUMBERS_SHOW = {
-    "no variation reported",
-    "draft logits scaled in place",
-    "processed logprobs are raw",
-    "raw logprobs of masked logits",
-}
+ONLY_NUMBERS_SHOW = {"no variation reported", "draft logits scaled in place"}
+ONLY_NUMBERS_SHOW |= {"processed logprobs are raw", "raw logprobs of masked logits"}
 """These are the oracle's to judge, for each backend."""
 
 

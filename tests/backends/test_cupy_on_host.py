@@ -185,8 +185,7 @@ def test_logits_rank_tokens_whose_probabilities_tie() -> None:
 @pytest.mark.parametrize("policy", [RelaxedTopN(2, 1.0), Typical(0.0, 0.3)])
 def test_what_weighs_less_than_any_float_may_be_accepted(policy: Policy) -> None:
     assert accepted_of_one_draft([0.0, -200.0, -300.0], 1, policy) == [[1], [1]]
-    cut_off = [0.0, -torch.inf, -torch.inf]
-    assert accepted_of_one_draft(cut_off, 1, policy) == [[0], [0]]
+    assert accepted_of_one_draft([0.0, -torch.inf, -torch.inf], 1, policy) == [[0], [0]]
 
 
 NUM_REQS = 2

@@ -88,16 +88,10 @@ def test_calls_through_operators_conform(
     backend: str, policy: Policy, features: frozenset[str]
 ) -> None:
     sampler, device = ThroughOperators(backend), torch.device(device_of(backend))
+    how: dict[str, Any] = {"policy": policy, "features": features, "variation": "in part"}
+    how |= {"vocab_size": VOCAB_SIZE, "drafter": "mapped" if features else "same"}
     for seed in range(3):
-        case = Case(
-            seed=seed,
-            vocab_size=VOCAB_SIZE,
-            num_draft_tokens=(2, 0, 1),
-            policy=policy,
-            drafter="mapped" if features else "same",
-            features=features,
-            variation="in part",
-        )
+        case = Case(seed=seed, num_draft_tokens=(2, 0, 1), **how)
         assert not run_case(case, sampler, device).unexplained
 
 

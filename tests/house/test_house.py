@@ -20,18 +20,8 @@ from acceptor.app.bundled import DISTRIBUTED, bundled_head, bundled_pair
 REPOSITORY = Path(__file__).parents[2]
 PYPROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
 ROOMS = {"adapters", "app", "backends", "core"}
-BESIDE_THE_ROOMS = {
-    "CHANGELOG.md",
-    "LICENSE",
-    "Makefile",
-    "README.md",
-    "__init__.py",
-    "constraints.txt",
-    "docs",
-    "py.typed",
-    "pyproject.toml",
-    "tests",
-}
+BESIDE_THE_ROOMS = {"CHANGELOG.md", "LICENSE", "Makefile", "README.md", "__init__.py", "py.typed"}
+BESIDE_THE_ROOMS |= {"constraints.txt", "docs", "pyproject.toml", "tests"}
 
 
 def test_every_package_on_disk_is_listed() -> None:

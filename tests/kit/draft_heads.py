@@ -17,13 +17,8 @@ from torch import Tensor
 
 from kit.shapes import TINY
 
-SHAPE: dict[str, Any] = TINY | {
-    "model_type": "llama",
-    "num_hidden_layers": 1,
-    "head_dim": 6,
-    "rms_norm_eps": 1e-5,
-    "max_position_embeddings": 2048,
-}
+SHAPE: dict[str, Any] = TINY | {"model_type": "llama", "num_hidden_layers": 1, "head_dim": 6}
+SHAPE |= {"rms_norm_eps": 1e-5, "max_position_embeddings": 2048}
 SPECULATORS: Mapping[str, Any] = {"norm_before_residual": True, "target_hidden_size": 32}
 """The fields outside the layer of a head in speculators' format."""
 

@@ -28,15 +28,12 @@ NUM_SLOTS = 5
 TOLERANCE = 2e-5
 TAPS = (2, 0, 1)
 SIZES: dict[str, Any] = {
-    "MATRIX_DEPTH": 16,
-    "FEWEST_DEPTH": 16,
-    "NARROW": tiling.Block(rows=16, depth=16, warps=4, stages=3),
+    **dict.fromkeys(("MATRIX_DEPTH", "FEWEST_DEPTH", "LEAST_DEPTH"), 16),
+    **dict.fromkeys(("NARROW", "SHORT"), tiling.Block(rows=16, depth=16, warps=4, stages=3)),
     "WIDE": tiling.Block(rows=32, depth=16, warps=8, stages=4),
     "TALL": tiling.Block(rows=64, depth=16, warps=8, stages=4),
-    "SHORT": tiling.Block(rows=16, depth=16, warps=4, stages=3),
     "ADDED": tiling.Block(rows=16, depth=32, warps=4, stages=3),
     "MANY_TOKENS": 32,
-    "LEAST_DEPTH": 16,
 }
 """Small, so that small models have several of everything."""
 
@@ -58,7 +55,6 @@ def model_of(
     architecture: str, window: int | None, dtype: torch.dtype = torch.float32
 ) -> TransformerModel:
     """Two layers; its matrices lie as on a GPU."""
-    biases = architecture == "biased"
     config = ModelConfig(
         vocab_size=48,
         hidden_size=48,
@@ -69,9 +65,7 @@ def model_of(
         rms_norm_eps=1e-5,
         rope=Rope(head_dim=32, theta=1e4),
         windows=(None, window),
-        qkv_bias=biases,
-        output_bias=biases,
-        mlp_bias=biases,
+        **dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias"), architecture == "biased"),
         qk_norm=architecture == "normalised heads",
         tie_word_embeddings=False,
         dtype=None,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -100,23 +101,16 @@ def verification(
         inputs=inputs,
     )
     step = make_step(workload, Logits.random(workload, noise), noise, load_sampler("reference"))
-    batch = evolve(
-        step.batch,
-        positions=torch.arange(num_reqs, device="cuda"),
-        slot_ids=torch.arange(num_reqs, device="cuda"),
-    )
+    numbers = torch.arange(num_reqs, device="cuda")
+    batch = evolve(step.batch, positions=numbers, slot_ids=numbers)
     wanted = sampling_params_of(num_reqs, **settings)
     return Verification(batch, wanted, SamplingTensors.stack(wanted, "cuda"), policy)
 
 
 def assert_alike(step: Verification, got: VerifyOutput, expected: VerifyOutput) -> None:
     """Assert equal tokens, except for near-ties by the contract's oracle."""
-    pairs = (
-        (got.token_ids, expected.token_ids),
-        (got.num_accepted, expected.num_accepted),
-        (got.status, expected.status),
-    )
-    if all(torch.equal(a, b) for a, b in pairs):
+    tensors = attrgetter("token_ids", "num_accepted", "status")
+    if all(map(torch.equal, tensors(got), tensors(expected))):
         return
     found = judge_verify(step.batch, step.params, step.policy, got)
     assert not found.unexplained, "\n".join(map(str, found.unexplained))

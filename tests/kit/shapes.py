@@ -6,27 +6,17 @@ from typing import Any
 
 from acceptor.app.bench import public_pairs
 
-TINY: dict[str, Any] = {
-    "vocab_size": 61,
-    "hidden_size": 32,
-    "intermediate_size": 40,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-}
+HEADS = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+TINY: dict[str, Any] = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 40, **HEADS}
+TINY["max_position_embeddings"] = 64
 FOR_KERNELS: dict[str, Any] = {"vocab_size": 1024, "hidden_size": 256, "intermediate_size": 384}
-FOR_KERNELS |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+FOR_KERNELS |= HEADS
 """Small sizes, with heads and matrices that every kernel takes."""
 
 TARGET: dict[str, Any] = json.loads(public_pairs.PAIRS["llama3-eagle3"].shapes[0].read_text())
 TARGET["max_position_embeddings"] = 2048
-DRAFT: dict[str, Any] = TARGET | {
-    "hidden_size": 2048,
-    "intermediate_size": 8192,
-    "num_hidden_layers": 16,
-    "tie_word_embeddings": True,
-}
+DRAFT: dict[str, Any] = TARGET | {"hidden_size": 2048, "intermediate_size": 8192}
+DRAFT |= {"num_hidden_layers": 16, "tie_word_embeddings": True}
 
 LATENT = {"q_lora_rank": 16, "kv_lora_rank": 12, "qk_nope_head_dim": 8, "v_head_dim": 10}
 EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}

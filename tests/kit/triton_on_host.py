@@ -6,7 +6,7 @@ imported. Programs run one after the other there, so nothing here says anything 
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
@@ -157,19 +157,13 @@ def step(seed: int, *features: str) -> tuple[VerifyBatch, SamplingTensors]:
 
 def check_policies() -> Iterator[str]:
     """Every policy where requests ask for everything."""
+    how: dict[str, Any] = {"vocab_size": 700, "num_draft_tokens": (NUM_DRAFTS,) * NUM_REQS}
+    how |= {"logits": "mixed", "dtype": "bfloat16", "features": frozenset(FEATURES)}
     for seed, policy in enumerate({**POLICIES, **ASKED}.values()):
-        case = Case(
-            seed=seed,
-            vocab_size=700,
-            num_draft_tokens=(NUM_DRAFTS,) * NUM_REQS,
-            policy=policy,
-            logits="mixed",
-            drafter="one-hot" if seed % 2 else "same",
-            dtype="bfloat16",
-            features=frozenset(FEATURES),
-            variation="in part",
+        drafter = "one-hot" if seed % 2 else "same"
+        yield from _wrong(
+            Case(seed=seed, policy=policy, drafter=drafter, variation="in part", **how)
         )
-        yield from _wrong(case)
     # A greedy draft is the lowest draft id of those tied, in whatever block.
     tied = frozenset(("greedy", "draft recipe", "equal drafter"))
     shape: dict[str, Any] = {"vocab_size": 1500, "num_draft_tokens": (1,) * 6}
@@ -270,17 +264,8 @@ def check_launches() -> Iterator[str]:
             yield from _differences(f"{policy.name} by {programs}", output, first)
 
 
-CHECKS: Mapping[str, Callable[[], Iterator[str]]] = {
-    "thresholds": check_thresholds,
-    "touched": check_touched,
-    "policies": check_policies,
-    "shards": check_shards,
-    "launches": check_launches,
-}
-
-
 def main() -> int:
-    wrong = list(CHECKS[sys.argv[1]]())
+    wrong = list(globals()[f"check_{sys.argv[1]}"]())
     for line in wrong:
         sys.stdout.write(f"{line}\n")
     return len(wrong)

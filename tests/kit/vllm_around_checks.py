@@ -44,8 +44,7 @@ def test_settings_come_from_a_file(tmp_path: Any, configured: Any) -> None:
     path = tmp_path / "acceptor.toml"
     path.write_text('backend = "reference"\n[policy]\nname = "block"\n')
     configured["acceptor"] = str(path)
-    engine = Engine([SamplingParams()])
-    assert engine.rejection_sampler.policy.name == "block"
+    assert Engine([SamplingParams()]).rejection_sampler.policy.name == "block"
 
 
 def test_what_has_no_counterpart_is_refused() -> None:

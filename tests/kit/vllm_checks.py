@@ -25,13 +25,8 @@ from kit.vllm_engine import (
 
 NUM_DRAWS, TOTAL_VARIATION = 1000, 0.15
 """How many draws find a law that is so far off."""
-POLICIES = {
-    "vLLM's method": {},
-    "probabilistic": {"policy": {"name": "probabilistic"}},
-    "block": {"policy": {"name": "block"}},
-    "strict": {"policy": {"name": "strict"}},
-    "strict-coupled": {"policy": {"name": "strict-coupled"}},
-}
+NAMES = ("probabilistic", "block", "strict", "strict-coupled")
+POLICIES: dict[str, Any] = {"vLLM's method": {}, **{n: {"policy": {"name": n}} for n in NAMES}}
 NOISE = torch.Generator().manual_seed(3)
 TARGET = 1.5 * torch.randn(VOCAB_SIZE, generator=NOISE)
 DRAFT = TARGET + torch.randn(VOCAB_SIZE, generator=NOISE)

@@ -100,13 +100,9 @@ def test_the_report_holds_behind_accepted_drafts(kind: type, drafter: str) -> No
     assert max(loss.enumerated for loss in behind) > 1e-3
 
 
-BEHIND_THE_FIRST_TOKEN = {
-    "noise keyed without the draft index",
-    "block drafts with the target's noise",
-    "one acceptance uniform for the whole draft",
-    "bonus token without filters",
-    "penalties forget the draft",
-}
+BEHIND_THE_FIRST_TOKEN = {"noise keyed without the draft index", "penalties forget the draft"}
+BEHIND_THE_FIRST_TOKEN |= {"block drafts with the target's noise", "bonus token without filters"}
+BEHIND_THE_FIRST_TOKEN |= {"one acceptance uniform for the whole draft"}
 """Bugs that a test of first tokens alone would miss."""
 
 
