@@ -139,6 +139,10 @@ def test_the_interpreted_kernels_are_right_about(check: str) -> None:
     interpret("kit.triton_on_host", check)
 
 
+def test_the_assembly_does_what_the_interpreter_does_without_it() -> None:
+    interpret("kit.triton_assembly")
+
+
 @pytest.mark.slow
 def test_the_interpreted_kernels_conform() -> None:
     few = ["--max-vocab-size", "40", "--batches", "3", "--chunk", "1"]
