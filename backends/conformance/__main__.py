@@ -22,7 +22,7 @@ from .run import Check
 
 FORMS_ON_GPU = 48
 """How many kinds of batches a GPU run has by default: each needs kernels of its own."""
-LEAST = {"batches": 0, "workers": 1, "max_vocab_size": 1, "first_chunk": 0, "chunk": 1}
+LEAST = {"batches": 0, "workers": 1, "max_vocab_size": 1, "forms": 0, "first_chunk": 0, "chunk": 1}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,18 +52,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _campaign(wanted: argparse.Namespace, deadline: float) -> Campaign:
+    if wanted.forms is None:
+        wanted.forms = FORMS_ON_GPU if torch.device(wanted.device).type == "cuda" else 0
     for name, least in LEAST.items():
         check_integer(f"--{name.replace('_', '-')}", getattr(wanted, name), least)
     check_number("--seconds", min(wanted.seconds, MAX_INT32), 0, open_below=True)
     file: Path | None = wanted.json
     if file is not None and (file.is_dir() or not file.parent.is_dir()):
         raise InvalidInputError(f"--json: expected a file in a folder that is there, got {file}")
-    usual = FORMS_ON_GPU if torch.device(wanted.device).type == "cuda" else 0
-    forms = usual if wanted.forms is None else wanted.forms
     return Campaign(
         backends=(wanted.backend, *([wanted.beside] if wanted.beside else [])),
         device=wanted.device,
-        generator=Generator(tuple(wanted.policy or POLICIES), wanted.max_vocab_size, forms),
+        generator=Generator(tuple(wanted.policy or POLICIES), wanted.max_vocab_size, wanted.forms),
         num_workers=wanted.workers,
         chunk=wanted.chunk,
         deadline=deadline,

@@ -178,6 +178,7 @@ def test_a_file_that_is_no_record_is_not_continued(
     [
         ("--batches=-1", "-1"),
         ("--chunk=0", "0"),
+        ("--forms=-1", "-1"),
         ("--seconds=-1", "-1.0"),
         ("--seconds=nan", "nan"),
         ("--json=/no/file", "/no/file"),
