@@ -4,36 +4,62 @@ import triton
 import triton.language as tl
 
 from .random_bits import INTERPRETED
-from .rows import draft_places, entry_of, request_slot
+from .rows import drafted_token, entry_of, request_slot
 
 NOWHERE = tl.constexpr(2147483647)
 
-REPEAT = tl.constexpr("""{
-    .reg .pred is; .reg .f32 rest;
-    mov.f32 $0, $1;
-    setp.ne.s32 is, $2, 0;
-    @!is bra done;
-    mul.rn.f32 $0, $1, $3;
-    setp.gt.f32 is, $1, 0f00000000;
-    @!is bra done;
-    mul.rn.f32 $0, $1, $4;
-    fma.rn.f32 rest, $0, $5, $1;
-    fma.rn.f32 $0, rest, $4, $0;
-    fma.rn.f32 rest, $0, $5, $1;
-    fma.rn.f32 $0, rest, $4, $0;
+_PENALIZE_EACH = """
+    and.b32 some, ${seen}, ${bit};
+    setp.eq.s32 is, some, 0;
+    @is bra next_{n};
+    mov.f32 logit, ${n};
+    mul.rn.f32 ${n}, logit, $24;
+    setp.gt.f32 is, logit, 0f00000000;
+    @!is bra count_{n};
+    mul.rn.f32 ${n}, logit, $28;
+    fma.rn.f32 rest, ${n}, less, logit;
+    fma.rn.f32 ${n}, rest, $28, ${n};
+    fma.rn.f32 rest, ${n}, less, logit;
+    fma.rn.f32 ${n}, rest, $28, ${n};
+    count_{n}:
+    @!counts bra next_{n};
+    sub.u32 some, ${bit}, 1;
+    popc.b32 some, some;
+    mad.lo.s32 some, ${group}, 8, some;
+    mad.wide.s32 place, some, 4, $20;
+    ld.global.b32 some, [place];
+    setp.lt.s32 is, some, 1;
+    @is bra next_{n};
+    cvt.rn.f32.s32 rest, some;
+    mul.rn.f32 rest, rest, $36;
+    sub.rn.f32 ${n}, ${n}, rest;
+    sub.rn.f32 ${n}, ${n}, $32;
+    next_{n}:"""
+PENALIZE = tl.constexpr(
+    """{
+    .reg .pred is, counts; .reg .b32 some, more; .reg .u64 place; .reg .f32 logit, rest, less;
+    and.b32 some, $8, $12; and.b32 more, $9, $13; or.b32 some, some, more;
+    and.b32 more, $10, $14; or.b32 some, some, more;
+    and.b32 more, $11, $15; or.b32 some, some, more;
+    setp.eq.s32 is, some, 0;
+    @is bra done;
+    neg.f32 less, $24;
+    setp.neu.f32 counts, $32, 0f00000000;
+    setp.neu.or.f32 counts, $36, 0f00000000, counts;"""
+    + "".join(_PENALIZE_EACH.format(n=n, seen=8 + n, bit=12 + n, group=16 + n) for n in range(4))
+    + """
     done:
-}""")
-"""Does what `_repeated` does: few tokens were seen, and most lanes have nothing to do."""
+}"""
+)
+"""Does what `penalized` does, for four logits: few tokens were seen, and most warps skip all."""
 
-_LOOK_UP = """{{
+LOOK_UP = tl.constexpr("""{
     .reg .pred is; .reg .u64 place;
     mov.u32 $0, $4;
     setp.ne.s32 is, $2, 0;
-    mad.wide.s32 place, $1, {}, $3;
-    @is ld.global.{} $0, [place];
-}}"""
-BYTES = tl.constexpr(_LOOK_UP.format(1, "u8"))
-WORDS = tl.constexpr(_LOOK_UP.format(4, "b32"))
+    mad.wide.s32 place, $1, 1, $3;
+    @is ld.global.u8 $0, [place];
+}""")
 
 
 @triton.jit
@@ -50,39 +76,24 @@ def seen(call, request, ids):
 
 
 @triton.jit
-def changed(call, row, begin, end):
-    """Which entries of a request's bias, and which drafts before the row, are ids in a range."""
-    entry = tl.arange(0, call.variant.bias_width)
-    biased = entry < 0
+def extra_tokens(call, row, begin, end):
+    """Ids in a range that have a bias, then those of drafts before the row: [N] int32, -1 if none.
+
+    Returns:
+        These, and the place of the first id.
+    """
+    BIASES: tl.constexpr = call.variant.bias_width
+    place = tl.arange(0, triton.next_power_of_2(BIASES + call.variant.num_drafts))
+    token = place * 0 - 1
     if call.entries.bias_ids is not None:
         bias_ids = call.entries.bias_ids + entry_of(call, row.request) * call.entries.bias_width
-        token = tl.load(bias_ids + entry, mask=entry < call.entries.bias_width, other=-1)
-        biased = (token >= begin) & (token < end)
-    place = tl.arange(0, triton.next_power_of_2(call.variant.num_drafts + 1))
-    drafted = place < 0
+        token = tl.load(bias_ids + place, mask=place < call.entries.bias_width, other=-1)
     if call.entries.repetition is not None and call.variant.num_drafts > 0:
-        tokens = draft_places(call, row.request, place)
-        token = tl.load(tokens, mask=place < row.place, other=-1)
-        drafted = (token >= begin) & (token < end)
-    return biased, drafted, next_flag(biased, -1), next_flag(drafted, -1)
-
-
-@triton.jit
-def touched(call, row, seen, ids, changed):
-    """1 where a token was seen, has a bias, or is a draft before the row."""
-    biased, drafted, following_bias, following_draft = changed
-    if call.entries.bias_ids is not None:
-        base = entry_of(call, row.request) * call.entries.bias_width
-        while following_bias < NOWHERE:
-            token = tl.load(call.entries.bias_ids + base + following_bias).to(tl.int32)
-            seen |= (ids == token).to(tl.int32)
-            following_bias = next_flag(biased, following_bias)
-    if call.entries.repetition is not None and call.variant.num_drafts > 0:
-        while following_draft < NOWHERE:
-            token = tl.load(draft_places(call, row.request, following_draft)).to(tl.int32)
-            seen |= (ids == token).to(tl.int32)
-            following_draft = next_flag(drafted, following_draft)
-    return seen
+        draft = place - BIASES
+        drafted = drafted_token(call, row.request, draft, (draft >= 0) & (draft < row.place))
+        token = tl.where((draft >= 0) & (draft < row.place), drafted, token)
+    token = tl.where((token >= begin) & (token < end), token, -1).to(tl.int32)
+    return token, next_flag(token >= 0, -1)
 
 
 @triton.jit
@@ -93,55 +104,82 @@ def next_flag(flags, last):
 
 
 @triton.jit
-def adjusted(call, row, logits, ids, seen, changed):
+def token_at(tokens, place):
+    """One of the tokens: scalar."""
+    return tl.sum(tl.where(tl.arange(0, tokens.shape[0]) == place, tokens, 0), 0)
+
+
+@triton.jit
+def adjusted(call, row, logits, ids, seen):
     """Logits of a target's row with bias and penalties, each operation rounded separately."""
-    biased, drafted, following_bias, following_draft = changed
-    if call.entries.bias_ids is not None:
-        base = entry_of(call, row.request) * call.entries.bias_width
-        while following_bias < NOWHERE:
-            token = tl.load(call.entries.bias_ids + base + following_bias).to(tl.int32)
-            value = tl.load(call.entries.bias_values + base + following_bias)
-            logits = tl.where(ids == token, logits + value, logits)
-            following_bias = next_flag(biased, following_bias)
+    tokens, following = extra_tokens(call, row, 0, call.target.vocab_size)
+    occurrences = seen * 0
+    while following < NOWHERE:
+        here = ids == token_at(tokens, following)
+        if following < call.variant.bias_width:
+            if call.entries.bias_ids is not None:
+                place = entry_of(call, row.request) * call.entries.bias_width + following
+                value = tl.load(call.entries.bias_values + place)
+                logits = tl.where(here, logits + value, logits)
+        else:
+            occurrences += here.to(tl.int32)
+        following = next_flag(tokens >= 0, following)
     if call.entries.repetition is not None:
-        seen, occurrences = _beside(logits, seen)
-        if call.variant.num_drafts > 0:
-            while following_draft < NOWHERE:
-                token = tl.load(draft_places(call, row.request, following_draft)).to(tl.int32)
-                occurrences += (ids == token).to(tl.int32)
-                following_draft = next_flag(drafted, following_draft)
-        repetition, inverse, presence, frequency = row.penalties
-        if repetition != 1.0:
-            logits = _repeated(logits, seen | occurrences, repetition, inverse)
-        if (frequency != 0.0) | (presence != 0.0):
-            slot = request_slot(call, row.request)
-            counts = call.requests.output_counts + slot * call.requests.counts_stride
-            occurrences += look_up(WORDS, counts, ids, seen != 0, 0)
-            counted = frequency * occurrences.to(tl.float32)
-            logits -= tl.where(occurrences > 0, counted, 0.0)
-            logits -= tl.where(occurrences > 0, presence, 0.0)
+        logits = _penalized(call, row, logits, ids, seen | occurrences, occurrences)
     return logits
 
 
 @triton.jit
-def _beside(logits, seen):
-    """Whether tokens were seen, and zeros, in the registers of the threads with their logits."""
-    occurrences = seen * 0
-    if not INTERPRETED:
-        seen, occurrences = tl.inline_asm_elementwise(
-            "mov.u32 $0, $2; mov.u32 $1, 0;",
-            "=r,=r,r,f",
-            [seen, logits],
-            dtype=(tl.int32, tl.int32),
-            is_pure=True,
-            pack=1,
-        )
-    return seen, occurrences
+def _penalized(call, row, logits, ids, seen, occurrences):
+    repetition, _inverse, presence, frequency = row.penalties
+    repeated = tl.where(logits > 0.0, tl.div_rn(logits, repetition), logits * repetition)
+    logits = tl.where(seen != 0, repeated, logits)
+    occurrences += tl.load(_counts_of(call, row) + ids, mask=seen != 0, other=0)
+    counted = frequency * occurrences.to(tl.float32)
+    logits -= tl.where(occurrences > 0, counted, 0.0)
+    return logits - tl.where(occurrences > 0, presence, 0.0)
 
 
 @triton.jit
-def look_up(KIND: tl.constexpr, table, number, wanted, OTHER: tl.constexpr):
-    """Load bytes or words by number where wanted: int32, in registers of the numbers' threads.
+def _counts_of(call, row):
+    """The address of a request's numbers of output tokens."""
+    slot = request_slot(call, row.request)
+    return call.requests.output_counts + slot * call.requests.counts_stride
+
+
+@triton.jit
+def penalized(call, row, logits, ids, group, byte):
+    """Logits with penalties, without those of drafts: [blocks, N].
+
+    On a device a product that is corrected twice gives the quotient, rounded to nearest (Markstein,
+    "Computation of elementary functions on the IBM RISC System/6000", 1990), in a third of the time
+    of a general division.
+
+    Args:
+        call, row, logits, ids: see `adjusted`.
+        group, byte: for each logit the number of its 8 tokens, and a bit for each, set if seen.
+    """
+    bit = 1 << ids % 8
+    repetition, inverse, presence, frequency = row.penalties
+    if INTERPRETED:
+        logits = _penalized(call, row, logits, ids, byte & bit, ids * 0)
+    else:
+        counts = _counts_of(call, row).to(tl.int64)
+        logits = tl.inline_asm_elementwise(
+            PENALIZE,
+            "=&f,=&f,=&f,=&f,0,1,2,3,r,r,r,r,r,r,r,r,r,r,r,r,l,l,l,l"
+            ",f,f,f,f,f,f,f,f,f,f,f,f,f,f,f,f",
+            [logits, byte, bit, group, counts, repetition, inverse, presence, frequency],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=4,
+        )
+    return logits
+
+
+@triton.jit
+def look_up(table, number, wanted, OTHER: tl.constexpr):
+    """Load bytes by number where wanted: int32, in registers of the numbers' threads.
 
     A load may leave its result in other threads. These pass it on before anything else is loaded.
     """
@@ -149,7 +187,7 @@ def look_up(KIND: tl.constexpr, table, number, wanted, OTHER: tl.constexpr):
         found = tl.load(table + number, mask=wanted, other=OTHER).to(tl.int32)
     else:
         found = tl.inline_asm_elementwise(
-            KIND,
+            LOOK_UP,
             "=&r,r,r,l,r",
             [number, wanted.to(tl.int32), table.to(tl.int64), OTHER],
             dtype=tl.int32,
@@ -157,27 +195,3 @@ def look_up(KIND: tl.constexpr, table, number, wanted, OTHER: tl.constexpr):
             pack=1,
         )
     return found
-
-
-@triton.jit
-def _repeated(logits, seen, repetition, inverse):
-    """Logits divided by the repetition penalty, or times it if negative, where tokens were seen.
-
-    On a device a product that is corrected twice gives the quotient, rounded to nearest (Markstein,
-    "Computation of elementary functions on the IBM RISC System/6000", 1990), in a third of the time
-    of a general division.
-    """
-    if INTERPRETED:
-        divided = tl.div_rn(logits, repetition)
-        repeated = tl.where(logits > 0.0, divided, logits * repetition)
-        logits = tl.where(seen != 0, repeated, logits)
-    else:
-        logits = tl.inline_asm_elementwise(
-            REPEAT,
-            "=&f,f,r,f,f,f",
-            [logits, seen, repetition, inverse, -repetition],
-            dtype=tl.float32,
-            is_pure=True,
-            pack=1,
-        )
-    return logits

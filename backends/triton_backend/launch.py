@@ -34,10 +34,10 @@ READ_WARPS = 2
 MASKED_REGISTERS = 48
 """The most registers of a reading thread with masks: a few more would cost a sixth of the programs
 that a multiprocessor runs at once."""
+ADJUSTED_REGISTERS = 64
+"""The same with bias or penalties."""
 
-ADJUSTED_WARPS = 4
-"""Warps that read rows with bias and penalties, which need three times the registers."""
-
+SEEN_WARPS = 4
 SEEN_REGISTERS = 48
 """The most registers of threads that gather seen tokens: most time goes into reading counts."""
 
@@ -50,8 +50,6 @@ WAVES = 8
 COUNT_WARPS = 4
 COUNT_TILE = constexpr(8)
 """Blocks that counting programs read at once: 16-byte loads, four in flight per thread."""
-ADJUSTED_COUNT_TILE = constexpr(4)
-"""The same where rows have bias and penalties, whose code would spill registers otherwise."""
 
 COUNT_REGISTERS = 64
 COUNTS_PER_PROCESSOR = 8
@@ -93,12 +91,12 @@ def launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
 def statistics_launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
     """Stage 1: fills the records with the block statistics of every row."""
     layout, reading, options = plan.layout, _reading(plan, num_processors), {}
-    if layout.has_penalties or layout.lists:
-        how = {"num_warps": ADJUSTED_WARPS, "maxnreg": SEEN_REGISTERS}
+    if layout.has_penalties:
+        how = {"num_warps": SEEN_WARPS, "maxnreg": SEEN_REGISTERS}
         yield reading(seen_stage, layout.num_reqs, **how)
         options = _behind(plan)
     if plan.is_adjusted:
-        options["num_warps"] = ADJUSTED_WARPS
+        options["maxnreg"] = ADJUSTED_REGISTERS
     elif plan.is_masked:
         options["maxnreg"] = MASKED_REGISTERS
     second = plan.variant.num_drafts * (plan.variant.policy == "relaxed")
@@ -113,11 +111,10 @@ def decision_launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
         of_rows["maxnreg"] = ROW_REGISTERS
     if plan.variant.filters:
         yield Launch(thresholds_stage, layout.num_rows, (), of_rows)
-        tile = ADJUSTED_COUNT_TILE if plan.is_adjusted else COUNT_TILE
-        tiles = layout.num_rows * -(-layout.num_blocks // tile.value)
+        tiles = layout.num_rows * -(-layout.num_blocks // COUNT_TILE.value)
         programs = min(num_processors * COUNTS_PER_PROCESSOR, tiles)
         options = {"num_warps": COUNT_WARPS, "maxnreg": COUNT_REGISTERS, **behind}
-        yield Launch(counts_stage, programs, (tile,), options)
+        yield Launch(counts_stage, programs, (COUNT_TILE,), options)
     for what in _sums_of(plan):
         yield reading(sums_stage, layout.num_verdicts - layout.num_reqs, what, **behind)
     yield Launch(decide_stage, layout.num_verdicts, (), of_rows)

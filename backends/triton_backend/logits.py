@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from ...core.race import BLOCK_SIZE
-from .adjust import BYTES, adjusted, changed, look_up, seen
+from .adjust import adjusted, look_up, seen
 from .random_bits import INTERPRETED
 from .rows import request_slot
 
@@ -58,8 +58,7 @@ def target_logits(call, row, ids):
     """Adjusted logits of tokens of a target's row, any shape; -inf outside the vocabulary."""
     logits = raw_logits(call, row, ids)
     if call.entries.bias_ids is not None or call.entries.repetition is not None:
-        in_range = changed(call, row, 0, call.target.vocab_size)
-        logits = adjusted(call, row, logits, ids, seen(call, row.request, ids), in_range)
+        logits = adjusted(call, row, logits, ids, seen(call, row.request, ids))
     if call.masks.words is not None:
         logits = masked(logits, is_allowed(call, row, ids))
     return logits
@@ -76,7 +75,7 @@ def raw_logits(call, row, ids):
 def is_allowed(call, row, ids):
     """Whether a target's row allows tokens, any shape; true outside the vocabulary."""
     inside = (ids < call.target.vocab_size) & (row.mask >= 0)
-    byte = look_up(BYTES, _mask_bytes_of(call, row), ids >> 3, inside, 255)
+    byte = look_up(_mask_bytes_of(call, row), ids >> 3, inside, 255)
     return (byte >> (ids & 7)) & 1 != 0
 
 

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from ...core.race import BLOCK_SIZE
-from .adjust import adjusted, changed
+from .adjust import NOWHERE, extra_tokens, next_flag, penalized, token_at
 from .logits import (
     BLOCK,
     LOG2_E,
@@ -19,6 +19,7 @@ from .logits import (
     group_seen,
     load_row,
     masked,
+    target_logits,
     target_row,
     widened,
 )
@@ -89,18 +90,32 @@ def adjusted_quarters(call, row, block, quarters, marks):
     quarters = wide(quarters)
     if call.entries.bias_ids is not None or call.entries.repetition is not None:
         if row.adjusts:
-            ids = quarter_ids(block)
-            within = changed(call, row, tl.min(block, 0) * BLOCK, (tl.max(block, 0) + 1) * BLOCK)
-            flags = seen
-            if call.entries.repetition is not None:
-                flags = [_bits_of(byte) for byte in seen]
-            quarters = [
-                adjusted(call, row, quarters[n], ids + n * QUARTER, flags[n], within)
-                for n in (0, 1, 2, 3)
-            ]
+            quarters = _adjusted_quarters(call, row, block, quarters, seen)
     if call.masks.words is not None:
         if row.mask >= 0:
-            quarters = [masked(quarters[n], _bits_of(mask[n]) != 0) for n in (0, 1, 2, 3)]
+            bit = 1 << quarter_ids(block) % 8
+            quarters = [masked(quarters[n], _spread(mask[n]) & bit != 0) for n in (0, 1, 2, 3)]
+    return quarters
+
+
+@triton.jit
+def _adjusted_quarters(call, row, block, quarters, seen):
+    ids = quarter_ids(block)
+    if call.entries.repetition is not None:
+        groups = [_groups_of(block, n) for n in (0, 1, 2, 3)]
+        quarters = [
+            penalized(
+                call, row, quarters[n], ids + n * QUARTER, _spread(groups[n]), _spread(seen[n])
+            )
+            for n in (0, 1, 2, 3)
+        ]
+    end = (tl.max(block, 0) + 1) * BLOCK
+    tokens, following = extra_tokens(call, row, tl.min(block, 0) * BLOCK, end)
+    while following < NOWHERE:
+        token = token_at(tokens, following)
+        logit = tl.max(target_logits(call, row, token + tl.zeros([1], tl.int32)), 0)
+        quarters = [tl.where(ids + n * QUARTER == token, logit, quarters[n]) for n in (0, 1, 2, 3)]
+        following = next_flag(tokens >= 0, following)
     return quarters
 
 
@@ -123,10 +138,10 @@ def _groups_of(block, number):
 
 
 @triton.jit
-def _bits_of(byte):
-    """A bit of each token: [blocks, QUARTER] int32."""
-    bits = (byte[:, :, None] >> tl.arange(0, 8)[None, None, :]) & 1
-    return tl.reshape(bits, [byte.shape[0], QUARTER])
+def _spread(byte):
+    """A byte's number for each of its 8 tokens: [blocks, QUARTER] int32."""
+    spread = tl.broadcast_to(byte[:, :, None], [byte.shape[0], byte.shape[1], 8])
+    return tl.reshape(spread, [byte.shape[0], QUARTER])
 
 
 @triton.jit

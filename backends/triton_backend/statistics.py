@@ -3,19 +3,18 @@
 All later stages use these numbers. For logprobs of raw logits, both numbers are kept of the
 target's raw rows, too. If some request has penalties, a kernel first stores one bit per token,
 whether the request has seen it. Counts are 40 times as large, and every row would read them in
-every stage. It also lists the tokens that bias and penalties touch, for filters.
+every stage.
 """
 
 import triton
 import triton.language as tl
 
-from .adjust import changed, seen, touched
+from .adjust import seen
 from .device import wait_for_stage_before
 from .logits import BLOCK, seen_bytes_of
 from .quarters import TILE, adjusted_quarters, block_statistics, quarter_marks, row_quarters, wide
 from .records import blocks_of, padded, record_words, store_here
 from .rows import open_row, row_recipe
-from .thresholds.touched import list_touched
 
 
 @triton.jit
@@ -24,20 +23,14 @@ def seen_stage(call, num_parts, tiles_per_part):
     request = tl.program_id(0) // num_parts
     first = tl.program_id(0) % num_parts * tiles_per_part
     last = tl.minimum(first + tiles_per_part, tl.cdiv(call.scratch.num_blocks, TILE))
-    # All drafts are before its last row.
-    row = open_row(call, request * call.variant.num_rows + call.variant.num_drafts)
     for tile in range(first, last):
         group = tile * (TILE * BLOCK // 8) + tl.arange(0, TILE * BLOCK // 8)
         bit = tl.arange(0, 8)[None, :]
         ids = group[:, None] * 8 + bit
         flags = seen(call, request, ids)
-        if call.scratch.seen is not None:
-            byte = tl.sum(flags << bit, 1)
-            inside = group < call.scratch.num_blocks * (BLOCK // 8)
-            tl.store(seen_bytes_of(call, request) + group, byte.to(tl.uint8), mask=inside)
-        if call.scratch.touched is not None:
-            within = changed(call, row, tile * (TILE * BLOCK), (tile + 1) * (TILE * BLOCK))
-            list_touched(call, request, ids, touched(call, row, flags, ids, within))
+        byte = tl.sum(flags << bit, 1)
+        inside = group < call.scratch.num_blocks * (BLOCK // 8)
+        tl.store(seen_bytes_of(call, request) + group, byte.to(tl.uint8), mask=inside)
 
 
 @triton.jit
@@ -48,7 +41,7 @@ def statistics_stage(call, num_parts, tiles_per_part):
     part = tl.program_id(0) // READ % num_parts
     request = tl.program_id(0) // (READ * num_parts)
     row = open_row(call, request * call.variant.num_rows + tl.program_id(0) % READ)
-    if call.entries.repetition is not None or call.scratch.touched is not None:
+    if call.entries.repetition is not None:
         wait_for_stage_before(call.variant.overlaps)
     if row.exists:
         inverse = row_recipe(call, row).inverse

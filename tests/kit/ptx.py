@@ -45,6 +45,7 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "abs.bf16x2": lambda a: a & 0x7FFF,
     "add": np.add,
     "and": np.bitwise_and,
+    "cvt.rn.f32": lambda a: a.astype(np.float32),
     "fma.rn": lambda *given: np.frompyfunc(fmaf, 3, 1)(*given).astype(np.float32),
     "ld.global.b32": lambda address: load(c_uint32, address),
     "ld.global.u8": lambda address: load(c_uint8, address),
@@ -55,13 +56,19 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "min.bf16x2": extreme(np.minimum),
     "mov": np.copy,
     "mul.rn": np.multiply,
+    "neg": np.negative,
     "or": np.bitwise_or,
+    "popc": lambda a: np.unpackbits(a[:, None].view(np.uint8), axis=1).sum(1, np.uint32),
     "prmt": permuted,
     "red.shared.add": lambda address, number: np.add.at(shared, (address - BASE) // 4, number),
+    "setp.eq": np.equal,
     "setp.ge": np.greater_equal,
     "setp.gt": np.greater,
     "setp.le.and": lambda a, b, c: (a <= b) & c,
+    "setp.lt": np.less,
     "setp.ne": np.not_equal,
+    "setp.neu": np.not_equal,
+    "setp.neu.or": lambda a, b, c: (a != b) | c,
     "shl": np.left_shift,
     "shr": np.right_shift,
     "st.global": store,
@@ -69,6 +76,7 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
         shared, (address - BASE)[:, None] // 4 + np.arange(4), np.stack(four, 1)
     ),
     "sub": np.subtract,
+    "sub.rn": np.subtract,
     "xor": np.bitwise_xor,
 }
 TYPES = {"s32": np.int32, "f32": np.float32, "bf16x2": np.int16}
@@ -122,6 +130,9 @@ def inline_asm(
         size = np.uint64 if value.data.itemsize == 8 else np.uint32
         each += [*np.ascontiguousarray(value.data).reshape(-1, pack).view(size).T]
     assert len(each) == constraints.count(",") + 1
+    for constraint, register in zip(constraints.split(","), each, strict=True):
+        if constraint.isdigit():
+            each[int(constraint)] = register
     registers = {f"${number}": register for number, register in enumerate(each)}
     run(text, registers)
     outputs, results = iter(registers.values()), []

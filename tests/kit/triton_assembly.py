@@ -8,7 +8,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle, interpreter_builder
 
-from acceptor.backends.triton_backend.adjust import BYTES, WORDS, _beside, _repeated, look_up
+from acceptor.backends.triton_backend import adjust
 from acceptor.backends.triton_backend.logits import widened
 from acceptor.backends.triton_backend.random_bits import INTERPRETED
 from acceptor.backends.triton_backend.records import store_here
@@ -97,23 +97,29 @@ def check_keys(first: int, distance: int) -> None:
     compare(counted, bins.count_keys, -1, tensor(logits), low, high)
 
 
-def repeated(logits: Any, repetition: Any) -> Any:
-    seen = tensor(np.arange(logits.size, dtype=np.int32) % 3, tl.int32)
-    penalty = tensor(repetition), tensor(1 / repetition)
-    return _repeated(tensor(logits), seen, *penalty).handle.data
+def penalized(logits: Any, bits: Any, counts: Any, numbers: Any) -> Any:
+    requests = SimpleNamespace(
+        slot_ids=None, output_counts=pointers(counts, tl.int32), counts_stride=0
+    )
+    request = tensor(np.array(0, np.int32), tl.int32)
+    row = SimpleNamespace(request=request, penalties=[*map(tensor, numbers)])
+    ids = np.arange(logits.size, dtype=np.int32)
+    given = (tensor(each, tl.int32) for each in (ids, ids // 8, bits))
+    return adjust.penalized(
+        SimpleNamespace(requests=requests), row, tensor(logits), *given
+    ).handle.data
 
 
-def check_repeated(repetition: Any) -> None:
+def check_penalized(repetition: Any, presence: float, frequency: float) -> None:
     """Logits of all sizes but the smallest and largest; some quotients are nearly ties."""
     logits = floats(noise.integers(27 << 23, 200 << 23, 1 << 15) | noise.choice([0, SIGN], 1 << 15))
     middles = (noise.integers(1 << 24, 1 << 25, 1 << 14) | 1) * 2.0 ** noise.integers(-99, 50)
     logits[: middles.size] = middles * repetition
     logits[-len(SIZES) :] = floats([SIGN | size for size in SIZES])
-    compare(repeated, logits, repetition)
-
-
-def beside(logits: Any, seen: Any) -> Any:
-    return np.stack([it.handle.data for it in _beside(tensor(logits), tensor(seen, tl.int32))])
+    groups = noise.integers(0, 256, logits.size // 8) * noise.choice([0, 1], logits.size // 8)
+    counts = noise.integers(0, 3, logits.size).astype(np.int32)
+    numbers = np.array([repetition, 1 / repetition, presence, frequency], np.float32)
+    compare(penalized, logits, np.repeat(groups, 8).astype(np.int32), counts, numbers)
 
 
 def stored(values: Any, wanted: Any) -> Any:
@@ -123,9 +129,9 @@ def stored(values: Any, wanted: Any) -> Any:
     return out
 
 
-def looked_up(how: Any, table: Any, kind: Any, places: Any, wanted: Any) -> Any:
+def looked_up(table: Any, places: Any, wanted: Any) -> Any:
     there = tensor(places, tl.int32), tensor(wanted, tl.int1)
-    return look_up(how, pointers(table, kind), *there, 255).handle.data
+    return adjust.look_up(pointers(table, tl.uint8), *there, 255).handle.data
 
 
 def check_others() -> None:
@@ -135,11 +141,9 @@ def check_others() -> None:
     np.testing.assert_array_equal(wide.view(np.uint32), halves.astype(np.uint32) << 16)
     places = noise.permutation(1 << 12).astype(np.int32)
     wanted = places % 3 != 0
-    compare(beside, floats(places + ONE), places)
     compare(stored, floats(places + ONE), wanted)
     beyond = np.where(wanted, places, -1 << 30).astype(np.int32)
-    compare(looked_up, BYTES, places.astype(np.uint8), tl.uint8, beyond, wanted)
-    compare(looked_up, WORDS, places, tl.int32, beyond, wanted)
+    compare(looked_up, places.astype(np.uint8), beyond, wanted)
 
 
 if __name__ == "__main__":
@@ -150,4 +154,5 @@ if __name__ == "__main__":
     for span in SPANS:
         check_keys(*span)
     for penalty in np.array([1e-6, 0.3, 0.9, 1.0000001, 1.1, 1.2, 2, 7, 1e6], np.float32):
-        check_repeated(penalty)
+        check_penalized(penalty, 0.0, 0.0)
+        check_penalized(penalty, 0.3, -0.7)

@@ -15,6 +15,7 @@ from ..queue import forget_rounds, open_first
 from ..records import blocks_of, kept_logits, load_blocks, padded, store_law, summed, words_of
 from ..rows import open_row, row_recipe
 from .found import HALVES, NOTHING, start_round
+from .touched import list_touched
 
 FEW = tl.constexpr(4)
 """The most blocks that are read for a row: a nucleus lies in few. More would cost registers."""
@@ -32,6 +33,9 @@ def thresholds_stage(call):
     row = open_row(call, tl.program_id(0))
     wait_for_stage_before(call.variant.overlaps)
     forget_rounds(call, row.slot)
+    if call.scratch.touched is not None:
+        if tl.program_id(0) % call.variant.num_rows == call.variant.num_drafts:
+            list_touched(call, row)
     if row.exists:
         recipe = row_recipe(call, row)
         largest, masses = load_blocks(call, blocks_of(call, row.source))

@@ -7,15 +7,20 @@ counts are moved. In bfloat16 only logits of this list can be odd: have a lower 
 import triton
 import triton.language as tl
 
-from ..logits import NEVER, is_allowed, masked, raw_logits, target_logits
+from ..adjust import NOWHERE, extra_tokens, next_flag, token_at
+from ..logits import BLOCK, NEVER, is_allowed, masked, raw_logits, seen_bytes_of, target_logits
+from ..records import store_here
 from ..units import LOWEST_KEY, as_key, from_key, highest_reaching, mass_of
 from .bins import BINS, half_bins, numbers_of
 
 MOST_TOUCHED = tl.constexpr(2048)
 """The length of a request's list."""
 
+WORDS = tl.constexpr(1024)
+"""How many words of bits are searched at once for touched tokens."""
+
 EACH = tl.constexpr(128)
-"""How many are looked up at once."""
+"""How many touched tokens are looked up at once."""
 
 ODD_WORDS = tl.constexpr((BINS.value * 3 + MOST_TOUCHED.value) // 2)
 """The 8-byte words about a row's odd logits: their additional masses, their numbers, and all listed
@@ -46,15 +51,51 @@ def num_touched(call, row):
 
 
 @triton.jit
-def list_touched(call, request, ids, flags):
-    """Add tokens to a request's list where flags are 1: [groups, N] int32 each."""
-    numbers = tl.sum(flags, 1)
-    number = tl.sum(numbers, 0)
-    if number > 0:
-        first = tl.atomic_add(call.scratch.num_touched + request, number, sem="relaxed")
-        place = first + (tl.cumsum(numbers, 0) - numbers)[:, None] + tl.cumsum(flags, 1) - flags
-        out = call.scratch.touched + request.to(tl.int64) * MOST_TOUCHED + place
-        tl.store(out, ids, mask=(flags != 0) & (place < MOST_TOUCHED))
+def list_touched(call, row):
+    """List the tokens that a request's bias and penalties touch, seen by its last row."""
+    number = row.place * 0
+    for first in range(0, tl.cdiv(call.target.vocab_size, 32), WORDS):
+        word = first + tl.arange(0, WORDS)
+        bits = _touched_bits(call, row, word)
+        numbers = _num_bits(bits)
+        rank = number + tl.cumsum(numbers, 0) - numbers
+        number += tl.sum(numbers, 0)
+        out = call.scratch.touched + row.request.to(tl.int64) * MOST_TOUCHED
+        out = out.to(tl.pointer_type(tl.float32), bitcast=True)
+        left = tl.where(number <= MOST_TOUCHED, tl.max(numbers, 0), 0)
+        while left > 0:
+            lowest = bits & -bits
+            token = (word * 32 + _num_bits(lowest - 1)).to(tl.float32, bitcast=True)
+            store_here(out + rank, token, bits != 0)
+            bits ^= lowest
+            rank += 1
+            left -= 1
+    tl.store(call.scratch.num_touched + row.request, number)
+
+
+@triton.jit
+def _touched_bits(call, row, word):
+    """Bits of 32 tokens by number, set where one was seen, has a bias, or is a draft: [N]."""
+    bits = word * 0
+    if call.scratch.seen is not None:
+        stored = seen_bytes_of(call, row.request).to(tl.pointer_type(tl.int32), bitcast=True)
+        bits = tl.load(stored + word, mask=word < call.scratch.num_blocks * (BLOCK // 32), other=0)
+    end = (tl.max(word, 0) + 1) * 32
+    tokens, following = extra_tokens(call, row, tl.min(word, 0) * 32, end)
+    while following < NOWHERE:
+        token = token_at(tokens, following)
+        bits |= tl.where(word == token // 32, 1 << token % 32, 0)
+        following = next_flag(tokens >= 0, following)
+    return bits
+
+
+@triton.jit
+def _num_bits(bits):
+    """How many bits are set, elementwise."""
+    bits -= (bits >> 1) & 0x55555555
+    bits = (bits & 0x33333333) + ((bits >> 2) & 0x33333333)
+    bits = (bits + (bits >> 4)) & 0x0F0F0F0F
+    return ((bits * 0x01010101) >> 24) & 0xFF
 
 
 @triton.jit
