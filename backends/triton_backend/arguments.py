@@ -157,6 +157,8 @@ class Variant(NamedTuple):
     """The status of a request whose target row is unusable."""
     top_logprobs: Any
     bias_width: Any
+    realigns: Any
+    """Whether some rows of two-byte logits begin elsewhere than at multiples of 16 bytes."""
     overlaps: Any
     """See `device`."""
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from attrs import frozen
+from torch import Tensor
 from triton import next_power_of_2
 from triton.language import constexpr
 
@@ -91,6 +92,7 @@ def plan_of(
         invalid=int(step.invalid),
         top_logprobs=params.num_logprobs or 0,
         bias_width=next_power_of_2(1 if params.bias is None else params.bias.token_ids.shape[1]),
+        realigns=any(map(_begins_anywhere, logits)),
         overlaps=overlaps,
     )
     lists = is_adjusted and variant.filters and zeros == 16
@@ -104,6 +106,11 @@ def plan_of(
         is_adjusted=is_adjusted,
         is_masked=batch.allowed_tokens is not None,
     )
+
+
+def _begins_anywhere(logits: Tensor) -> bool:
+    steps = [2 * step for step in logits.stride()[:-1]]
+    return logits.element_size() == 2 and any(n % 16 for n in (logits.data_ptr(), *steps))
 
 
 def _kernel_policy(policy: Policy, vocab_size: int) -> tuple[str, tuple[int, ...], Leniency]:

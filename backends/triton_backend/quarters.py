@@ -23,6 +23,7 @@ from .logits import (
     target_row,
     widened,
 )
+from .realigned import TAIL, realigned
 
 QUARTER = tl.constexpr(BLOCK_SIZE // 4)
 """The logits that 16 lanes read at once, 8 each."""
@@ -38,33 +39,35 @@ def quarter_ids(block):
 
 
 @triton.jit
-def row_quarters(call, row, block):
+def row_quarters(call, row, block, STREAMS: tl.constexpr = True):
     """Raw logits of blocks of a row: four times [blocks, QUARTER].
 
     Float32 if target and draft have different dtypes. A draft's row is read by draft ids.
+    `STREAMS` says whether a program's threads hold 8 logits of a quarter each.
     """
-    ids = quarter_ids(block)
     base = target_row(call, row)
     vocab_size = row.place * 0 + call.target.vocab_size
     if call.draft.logits is None:
-        quarters = _quarters(base, call.target.inverse_map, vocab_size, ids)
+        quarters = _quarters(call, base, call.target.inverse_map, vocab_size, block, STREAMS)
     elif call.draft.logits.dtype == call.target.logits.dtype:
         if row.is_draft:
             base = draft_row(call, row)
             vocab_size = row.place * 0 + call.draft.vocab_size
-        quarters = _quarters(base, None, vocab_size, ids)
+        quarters = _quarters(call, base, None, vocab_size, block, STREAMS)
     elif row.is_draft:
-        quarters = wide(_quarters(draft_row(call, row), None, call.draft.vocab_size, ids))
+        quarters = wide(
+            _quarters(call, draft_row(call, row), None, call.draft.vocab_size, block, STREAMS)
+        )
     else:
-        quarters = wide(_quarters(base, None, vocab_size, ids))
+        quarters = wide(_quarters(call, base, None, vocab_size, block, STREAMS))
     return quarters
 
 
 @triton.jit
 def law_quarters(call, row, block):
-    """Logits with bias, penalties and mask, if a program's threads hold 8 tokens each."""
+    """Logits with bias, penalties and mask."""
     marks = quarter_marks(call, row, block)
-    return adjusted_quarters(call, row, block, row_quarters(call, row, block), marks)
+    return adjusted_quarters(call, row, block, row_quarters(call, row, block, False), marks)
 
 
 @triton.jit
@@ -120,8 +123,26 @@ def _adjusted_quarters(call, row, block, quarters, seen):
 
 
 @triton.jit
-def _quarters(base, inverse_map, vocab_size, ids):
-    return [load_row(base, inverse_map, vocab_size, ids + n * QUARTER) for n in (0, 1, 2, 3)]
+def _quarters(call, base, inverse_map, vocab_size, block, STREAMS: tl.constexpr):
+    ids = quarter_ids(block)
+    HALF: tl.constexpr = base.dtype.element_ty.primitive_bitwidth == 16
+    if call.variant.realigns and HALF and STREAMS and inverse_map is None:
+        pair = block[:, None] * (BLOCK // 2) + tl.arange(0, QUARTER // 2)[None, :]
+        pairs = [pair + n * (QUARTER // 2) for n in (0, 1, 2, 3)]
+        quarters = [realigned(base, vocab_size, pairs[n]) for n in (0, 1, 2, 3)]
+        if (tl.max(block, 0) + 1) * BLOCK + TAIL > vocab_size:
+            never = tl.full([1, 1], NEVER, tl.float32).to(base.dtype.element_ty)
+            inside = [ids + n * QUARTER < vocab_size for n in (0, 1, 2, 3)]
+            quarters = [tl.where(inside[n], quarters[n], never) for n in (0, 1, 2, 3)]
+            for last in range(tl.maximum(vocab_size - TAIL, 0), vocab_size):
+                logit = tl.load(base + last)
+                is_last = [ids + n * QUARTER == last for n in (0, 1, 2, 3)]
+                quarters = [tl.where(is_last[n], logit, quarters[n]) for n in (0, 1, 2, 3)]
+    else:
+        quarters = [
+            load_row(base, inverse_map, vocab_size, ids + n * QUARTER) for n in (0, 1, 2, 3)
+        ]
+    return quarters
 
 
 @triton.jit
