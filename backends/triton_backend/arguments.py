@@ -99,6 +99,8 @@ class Scratch(NamedTuple):
     """[num_reqs] int32, how many programs have finished a request; zero between calls."""
     sums: Any
     """[num_reqs, num_drafts, 3] int64, sums over rows, in units; zero between calls."""
+    num_touched: Any
+    """[num_reqs] int32, how many tokens bias or penalties touch; zero between calls."""
     seen: Any
     """[num_reqs, num_blocks * 64] uint8, a bit per token: whether a request has seen it."""
     records: Any
@@ -107,10 +109,8 @@ class Scratch(NamedTuple):
     """[num_reqs * (num_drafts + 1), words], records of raw logits, for logprobs."""
     bins: Any
     """[num_reqs * num_rows, bins] int32, see `thresholds.bins`."""
-    num_touched: Any
-    """[num_reqs] int32, how many tokens bias or penalties touch; only in bfloat16 with filters."""
     touched: Any
-    """[num_reqs, words] int32, these tokens; also only then."""
+    """[num_reqs, words] int32, these tokens; only in bfloat16 with filters."""
     odd: Any
     """[num_reqs * num_rows, words] int64, see `thresholds.touched`; also only then."""
     queue: Any

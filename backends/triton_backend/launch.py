@@ -31,15 +31,13 @@ class Launch(NamedTuple):
 
 
 READ_WARPS = 2
-MASKED_REGISTERS = 48
-"""The most registers of a reading thread with masks: a few more would cost a sixth of the programs
-that a multiprocessor runs at once."""
-ADJUSTED_REGISTERS = 64
-"""The same with bias or penalties."""
+READ_REGISTERS = 48
+"""The most registers of a thread that reads whole rows: a few more would cost a sixth of the
+programs that a multiprocessor runs at once."""
+MORE_REGISTERS = 64
+"""The same where more is done with a logit."""
 
 SEEN_WARPS = 4
-SEEN_REGISTERS = 48
-"""The most registers of threads that gather seen tokens: most time goes into reading counts."""
 
 PROGRAMS_PER_PROCESSOR = 16
 """How many programs of two warps a multiprocessor has registers for: those of one wave."""
@@ -92,13 +90,11 @@ def statistics_launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
     """Stage 1: fills the records with the block statistics of every row."""
     layout, reading, options = plan.layout, _reading(plan, num_processors), {}
     if layout.has_penalties:
-        how = {"num_warps": SEEN_WARPS, "maxnreg": SEEN_REGISTERS}
+        how = {"num_warps": SEEN_WARPS, "maxnreg": READ_REGISTERS}
         yield reading(seen_stage, layout.num_reqs, **how)
         options = _behind(plan)
-    if plan.is_adjusted:
-        options["maxnreg"] = ADJUSTED_REGISTERS
-    elif plan.is_masked:
-        options["maxnreg"] = MASKED_REGISTERS
+    does_more = plan.is_adjusted or plan.variant.realigns or layout.has_raw
+    options["maxnreg"] = MORE_REGISTERS if does_more else READ_REGISTERS
     second = plan.variant.num_drafts * (plan.variant.policy == "relaxed")
     yield reading(statistics_stage, layout.num_rows - layout.num_reqs * second, **options)
 
@@ -153,7 +149,9 @@ def _reading(plan: Plan, num_processors: int) -> Callable[..., Launch]:
         # Without draft logits block verification reads nothing.
         if stage is block_stage and not plan.reads_draft:
             tiles = 1
-        tiles_per_part = -(-tiles // min(tiles, -(-programs // max(num_rows, 1))))
+        # With few registers a few more programs still fit into the wave.
+        more = 0 if options.get("maxnreg") == MORE_REGISTERS else num_rows - 1
+        tiles_per_part = -(-tiles // max(min(tiles, (programs + more) // max(num_rows, 1)), 1))
         parts = -(-tiles // tiles_per_part)
         options = {"num_warps": READ_WARPS, **options}
         return Launch(stage, num_rows * parts, (parts, tiles_per_part, *rest), options)

@@ -68,6 +68,8 @@ def write_outputs(call, request, halt, kind, token):
         tl.store(call.outputs.num_accepted + request.index, halt)
     tl.store(call.outputs.status + request.index, kind + request.flagged * BAD_ID)
     tl.store(call.scratch.arrivals + request.index, 0)
+    if call.scratch.num_touched is not None:
+        tl.store(call.scratch.num_touched + request.index, 0)
     if call.scratch.sums is not None:
         NUM_WORDS: tl.constexpr = call.variant.num_drafts * NUM_SUMS
         word = tl.arange(0, triton.next_power_of_2(NUM_WORDS))

@@ -34,8 +34,7 @@ def thresholds_stage(call):
     wait_for_stage_before(call.variant.overlaps)
     forget_rounds(call, row.slot)
     if call.scratch.touched is not None:
-        if tl.program_id(0) % call.variant.num_rows == call.variant.num_drafts:
-            list_touched(call, row)
+        list_touched(call, row)
     if row.exists:
         recipe = row_recipe(call, row)
         largest, masses = load_blocks(call, blocks_of(call, row.source))

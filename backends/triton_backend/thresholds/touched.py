@@ -10,6 +10,7 @@ import triton.language as tl
 from ..adjust import NOWHERE, extra_tokens, next_flag, token_at
 from ..logits import BLOCK, NEVER, is_allowed, masked, raw_logits, seen_bytes_of, target_logits
 from ..records import store_here
+from ..rows import open_row
 from ..units import LOWEST_KEY, as_key, from_key, highest_reaching, mass_of
 from .bins import BINS, half_bins, numbers_of
 
@@ -52,17 +53,21 @@ def num_touched(call, row):
 
 @triton.jit
 def list_touched(call, row):
-    """List the tokens that a request's bias and penalties touch, seen by its last row."""
-    number = row.place * 0
-    for first in range(0, tl.cdiv(call.target.vocab_size, 32), WORDS):
+    """List the tokens that a request's bias and penalties touch; its rows list some each."""
+    ROWS: tl.constexpr = call.variant.num_rows
+    part = (row.slot % ROWS).to(tl.int32)
+    # All drafts are before its last row.
+    last = open_row(call, row.slot.to(tl.int32) - part + call.variant.num_drafts)
+    for first in range(part * WORDS, tl.cdiv(call.target.vocab_size, 32), ROWS * WORDS):
         word = first + tl.arange(0, WORDS)
-        bits = _touched_bits(call, row, word)
+        bits = _touched_bits(call, last, word)
         numbers = _num_bits(bits)
-        rank = number + tl.cumsum(numbers, 0) - numbers
-        number += tl.sum(numbers, 0)
+        number = tl.sum(numbers, 0)
+        before = tl.atomic_add(call.scratch.num_touched + row.request, number, sem="relaxed")
+        rank = before + tl.cumsum(numbers, 0) - numbers
         out = call.scratch.touched + row.request.to(tl.int64) * MOST_TOUCHED
         out = out.to(tl.pointer_type(tl.float32), bitcast=True)
-        left = tl.where(number <= MOST_TOUCHED, tl.max(numbers, 0), 0)
+        left = tl.where(before + number <= MOST_TOUCHED, tl.max(numbers, 0), 0)
         while left > 0:
             lowest = bits & -bits
             token = (word * 32 + _num_bits(lowest - 1)).to(tl.float32, bitcast=True)
@@ -70,7 +75,6 @@ def list_touched(call, row):
             bits ^= lowest
             rank += 1
             left -= 1
-    tl.store(call.scratch.num_touched + row.request, number)
 
 
 @triton.jit
