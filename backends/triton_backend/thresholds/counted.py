@@ -103,7 +103,7 @@ def _count_part(call, row, first_tile, last_tile, own, part, TILE: tl.constexpr)
                         bins.count_halves(call, row, own, raw[n], low, value)
             if weighs | (are_raw == 0):
                 quarters = adjusted_quarters(call, read, block, raw, marks)
-                if counted == BETWEEN:
+                if counted >= BETWEEN:
                     bins.count_keys(call, row, own, as_one(quarters), low, high)
                 elif (counted == HALVES) & (are_raw == 0):
                     for n in tl.static_range(4):

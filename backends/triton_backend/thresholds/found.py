@@ -7,13 +7,19 @@ from .. import records
 from ..queue import close_row, queue_again
 from ..records import blocks_of, store_law, words_of
 from ..rows import row_recipe
-from ..units import LOWEST_FINITE, NO_KEY, as_key, from_key, log_of_units
-from .bins import BINS, numbers_of
-from .levels import AT_LEAST, AT_MOST, NUMBER, Span, bin_groups, find_bin
+from ..units import LOWEST_FINITE, NO_KEY, as_key, from_key, log_of_units, mass_of
+from .bins import BINS, half_bins, numbers_of
+from .levels import AT_LEAST, AT_MOST, LIKELY, NUMBER, Span, bin_groups, find_bin
 from .touched import odd_masses_of, odd_numbers_of
 
-NOTHING, HALVES, BETWEEN = map(tl.constexpr, range(3))
-"""What is counted in a row, besides the mass from the lower end of its bracket on."""
+NOTHING, HALVES, BETWEEN, GUESSED = map(tl.constexpr, range(4))
+"""What is counted in a row, besides the mass from the lower end of its bracket on. With `GUESSED`
+the threshold may be outside the bracket."""
+
+GUESS = tl.constexpr(1 << 14)
+"""How many keys a guess may be wrong: a quarter of a half's. Then most bins hold one logit."""
+FEWEST = tl.constexpr(64)
+"""The fewest logits of a half that are guessed to be spread evenly."""
 
 
 @triton.jit
@@ -68,7 +74,8 @@ def find_threshold(call, row):
         _close(call, row, mass, low)
     else:
         span = Span(counted == HALVES, low, high, odd_bits == 0, mass, row_max, recipe.inverse)
-        _find(call, row, recipe, span, least, (by_mass != 0, whole, above.to(tl.int64)))
+        search = by_mass != 0, whole, above.to(tl.int64)
+        _find(call, row, recipe, span, least, search, counted == GUESSED)
 
 
 @triton.jit
@@ -78,9 +85,10 @@ def _close(call, row, kept, threshold):
 
 
 @triton.jit
-def _find(call, row, recipe, span, least, search):
+def _find(call, row, recipe, span, least, search, guessed):
     by_mass, whole, above = search
     groups = bin_groups(call, row, span)
+    _groups, sums = groups
     # Within top-k's bracket top-p's threshold is not searched yet.
     holds_all = span.by_halves | by_mass
     counted = span.low * 0 + BETWEEN
@@ -90,7 +98,6 @@ def _find(call, row, recipe, span, least, search):
     is_open = by_mass
     if call.variant.ranks:
         if by_mass == 0:
-            _groups, sums = groups
             if above + sums[0] < recipe.top_k:
                 # All of these few are kept, unless the threshold was expected too high.
                 is_open = span.low > least
@@ -123,6 +130,9 @@ def _find(call, row, recipe, span, least, search):
                 begin = least + 0
                 end = span.low - 1
                 low = begin + 0
+            elif guessed & (span.mass - sums[1] >= needed):
+                # It may be above what was counted.
+                end = as_key(span.row_max, 0)
             else:
                 bin_ = find_bin(call, row, span, groups, 0, needed, AT_LEAST)
                 begin = tl.maximum(bin_.begin, begin)
@@ -138,8 +148,26 @@ def _find(call, row, recipe, span, least, search):
                         # Bounds of masses exclude too few bins. The mass of the upper half tells
                         # in which half the threshold is.
                         low = (end.to(tl.int64) - left // 2).to(tl.int32)
+                    if call.variant.key_shift == 0 and call.scratch.touched is None:
+                        if span.by_halves:
+                            guess, counted = _guess(call, row, span, groups, needed)
+                            if counted == GUESSED:
+                                low = tl.maximum(guess - GUESS, begin)
+                                end = tl.minimum(guess + GUESS, end)
     if is_open:
         start_round(call, row, counted, low, end, begin, (by_mass, whole, above))
         queue_again(call, row.slot)
     else:
         _close(call, row, kept, begin)
+
+
+@triton.jit
+def _guess(call, row, span, groups, needed):
+    """The likely key of top-p's threshold, and `GUESSED`; or `BETWEEN` if it is too uncertain."""
+    likely = find_bin(call, row, span, groups, 0, needed, LIKELY)
+    logit = from_key(likely.begin, 0)
+    number = tl.load(numbers_of(call, row) + half_bins(logit), cache_modifier=".cg")
+    own = tl.maximum(number * mass_of(logit, span.row_max, span.inverse), 1)
+    below = (likely.kept - needed).to(tl.float32) / own.to(tl.float32)
+    key = likely.begin + (tl.minimum(tl.maximum(below, 0.0), 1.0) * 0x10000).to(tl.int32)
+    return key, tl.where(number >= FEWEST, GUESSED, BETWEEN)

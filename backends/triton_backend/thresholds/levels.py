@@ -19,8 +19,8 @@ AT_ONCE = tl.constexpr(8)
 PRECISE = tl.constexpr(2.0**-19)
 """The largest relative uncertainty of a kept mass."""
 
-NUMBER, AT_LEAST, AT_MOST = map(tl.constexpr, range(3))
-"""The amount to reach: a number of logits; a mass, surely (AT_LEAST) or possibly (AT_MOST)."""
+NUMBER, AT_LEAST, LIKELY, AT_MOST = map(tl.constexpr, range(4))
+"""The amount to reach: a number of logits; a mass, surely, likely or possibly."""
 
 
 class Span(NamedTuple):
@@ -215,6 +215,8 @@ def _asked(amounts, by_rest, WHAT: tl.constexpr):
         asked = numbers.to(tl.int64)
     elif WHAT == AT_LEAST:
         asked = tl.where(by_rest, at_most, at_least)
+    elif WHAT == LIKELY:
+        asked = (at_least + at_most) // 2
     else:
         asked = tl.where(by_rest, at_least, at_most)
     return asked
