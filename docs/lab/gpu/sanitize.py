@@ -25,6 +25,8 @@ REPORT = re.compile(r"^=+ (?! )(?!.*SUMMARY)(?!COMPUTE)(.+)$", re.MULTILINE)
 CHANGING = re.compile(r"\(\d+,\d+,\d+\)|\[\d+ hazards\]|(?<=\s)0x[0-9a-f]+")
 """Threads, counts and addresses, which differ between reports of one finding. Offsets stay."""
 MOST_REPORTS = 10
+MOST_LINES = 6
+"""How many last lines of a run that is not conformant are shown."""
 
 # More mbarriers than any block has. Left alone, these tools size their tables by the number that
 # the compiler names, which is another one where mbarriers are made in a loop.
@@ -79,8 +81,9 @@ def judge(tool: str, output: str, seconds: float) -> Outcome:
         found = 0
     counts = Counter(CHANGING.sub("...", report) for report in REPORT.findall(output))
     reports = [f"{count} times: {report}" for report, count in counts.most_common(MOST_REPORTS)]
-    if not is_conformant and not reports:
-        reports = output.splitlines()[-1:]
+    if not is_conformant:
+        own = [line for line in output.splitlines() if not line.startswith("=")]
+        reports += own[-MOST_LINES:]
     outcome = Outcome(tool, found, is_conformant, seconds, tuple(reports))
     return Outcome(tool, 0, True, seconds) if outcome.is_clean else outcome
 
