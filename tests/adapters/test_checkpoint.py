@@ -42,9 +42,8 @@ def write_index(directory: Path, weight_map: object) -> None:
 
 
 def assert_refused(directory: Path, message: str) -> None:
-    with pytest.raises(CheckpointError, match=message) as caught:
+    with pytest.raises(CheckpointError, match=rf"^.*{message}.*\Z"):
         load_model(directory)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

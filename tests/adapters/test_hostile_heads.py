@@ -76,10 +76,8 @@ def test_a_head_that_does_not_fit_is_refused_in_one_line(
 ) -> None:
     kind = "eagle3" if "norm.weight" in files.tensors else "eagle"
     assert find_head(files.save(tmp_path)) == kind
-    with pytest.raises(CheckpointError, match=said) as error:
+    with pytest.raises(CheckpointError, match=rf"^(?=.{{1,599}}\Z).*{said}"):
         load_head(tmp_path, kind, model)
-    assert "\n" not in str(error.value)
-    assert len(str(error.value)) < 600
 
 
 class Code:

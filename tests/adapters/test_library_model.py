@@ -143,9 +143,8 @@ def test_a_damaged_checkpoint(
     checkpoint: Path, changes: dict[str, Any], said: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     edit_json(checkpoint / "config.json", **changes)
-    with pytest.raises(CheckpointError, match=said) as error:
+    with pytest.raises(CheckpointError, match=rf"^.*{said}.*\Z"):
         load(checkpoint)
-    assert "\n" not in str(error.value)
     # Neither a report, nor a bar, nor a question.
     assert capfd.readouterr() == ("", "")
 

@@ -112,9 +112,8 @@ def test_eos_comes_from_the_generation_config_first(read: Callable[..., ModelCon
 def test_what_is_unfit_or_unsupported_is_named(
     read: Callable[..., ModelConfig], changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(CheckpointError, match=rf"config\.json: .*{message}") as caught:
+    with pytest.raises(CheckpointError, match=rf"^.*config\.json: .*{message}.*\Z"):
         read(**changes)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +129,8 @@ def test_what_is_unfit_or_unsupported_is_named(
 )
 def test_damaged_files(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "config.json").write_bytes(content)
-    with pytest.raises(CheckpointError, match=rf"config\.json: {message}") as caught:
+    with pytest.raises(CheckpointError, match=rf"^.*config\.json: {message}.*\Z"):
         ModelConfig.read(tmp_path / "config.json")
-    assert "\n" not in str(caught.value)
 
 
 def test_missing_and_oversized_files(tmp_path: Path) -> None:

@@ -118,9 +118,8 @@ def test_a_directory_with_tokenizer_json_alone(directory: Path) -> None:
 def test_damaged_tokenizers(tmp_path: Path, content: bytes | None, message: str) -> None:
     if content is not None:
         (tmp_path / "tokenizer.json").write_bytes(content)
-    with pytest.raises(CheckpointError, match=rf"tokenizer\.json: {message}") as caught:
+    with pytest.raises(CheckpointError, match=rf"^.*tokenizer\.json: {message}.*\Z"):
         Tokenizer.load(tmp_path)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

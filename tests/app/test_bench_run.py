@@ -33,9 +33,7 @@ LOAD = Load(
 
 
 def make_bench(
-    load: Load = LOAD,
-    policies: dict[str, Any] = LOSSLESS,
-    lengths: tuple[int, ...] = (0, 3),
+    load: Load = LOAD, policies: dict[str, Any] = LOSSLESS, lengths: tuple[int, ...] = (0, 3)
 ) -> Bench:
     toy = Pair.make(max_model_len=64)
     decoder = toy.decoder(Block(), 1, eos_token_ids={3}, new_detokenizer=NoText)

@@ -209,10 +209,9 @@ def test_weights_that_do_not_fit_end_in_one_line(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(wiring, "load_any_model", load)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (0, 79 * 2**30))
-    with pytest.raises(OutOfMemoryError, match=got) as caught:
+    remedy = "choose a smaller model or dtype, or free the device"
+    with pytest.raises(OutOfMemoryError, match=rf"^.*{got}.*{remedy}.*\Z"):
         wire(Config(models=ModelsConfig(device="cuda")))
-    assert "choose a smaller model or dtype, or free the device" in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_full_device_that_cannot_even_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,9 +101,8 @@ def test_a_call_that_is_not_served_is_refused(
     model: PreTrainedModel, settings: dict[str, Any], said: str
 ) -> None:
     settings = {"inputs": IDS, "max_new_tokens": 4, "pad_token_id": 0, **settings}
-    with pytest.raises(AcceptorError, match=said) as error:
+    with pytest.raises(AcceptorError, match=rf"^.*{said}.*\Z"):
         model.generate(custom_generate=generate, **settings)
-    assert "\n" not in str(error.value)
 
 
 def test_prompts_without_padding_may_have_several_continuations(model: PreTrainedModel) -> None:

@@ -78,9 +78,8 @@ def test_an_old_device_is_refused_by_its_capability(
 def test_a_driver_that_cannot_load_a_kernel_is_a_typed_error(tmp_path: Path) -> None:
     pytest.importorskip("cupy_backends")
     device = Device(0, 90, 132, CompiledKernels(tmp_path))
-    with pytest.raises(
-        UnavailableError, match="the CUDA driver refuses kernel outputs for sm_90"
-    ) as e:
+    refuses = "the CUDA driver refuses kernel outputs for sm_90"
+    with pytest.raises(UnavailableError, match=refuses) as e:
         device.kernel("outputs", VARIANT)
     (kept,) = tmp_path.iterdir()
     assert f"delete {kept}" in str(e.value)

@@ -48,9 +48,8 @@ def test_what_is_missing_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch)
     assert entry.missing == ("no_such_module",)
     with pytest.raises(UnavailableError) as caught:
         load_sampler("imaginary")
-    assert str(caught.value) == (
-        "backend imaginary: needs no_such_module; install with: pip install no-such-module"
-    )
+    said = "backend imaginary: needs no_such_module; install with: pip install no-such-module"
+    assert str(caught.value) == said
 
 
 def test_every_entry_says_what_it_is() -> None:

@@ -46,7 +46,7 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "add": np.add,
     "and": np.bitwise_and,
     "cvt.rn.f32": lambda a: a.astype(np.float32),
-    "fma.rn": lambda *given: np.frompyfunc(fmaf, 3, 1)(*given).astype(np.float32),
+    "fma": lambda *given: np.frompyfunc(fmaf, 3, 1)(*given).astype(np.float32),
     "ld.global.b32": lambda address: load(c_uint32, address),
     "ld.global.u8": lambda address: load(c_uint8, address),
     "ld.shared": lambda address: shared[(address - BASE) // 4],
@@ -55,7 +55,7 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "max.bf16x2": extreme(np.maximum),
     "min.bf16x2": extreme(np.minimum),
     "mov": np.copy,
-    "mul.rn": np.multiply,
+    "mul": np.multiply,
     "neg": np.negative,
     "or": np.bitwise_or,
     "popc": lambda a: np.unpackbits(a[:, None].view(np.uint8), axis=1).sum(1, np.uint32),
@@ -76,7 +76,6 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
         shared, (address - BASE)[:, None] // 4 + np.arange(4), np.stack(four, 1)
     ),
     "sub": np.subtract,
-    "sub.rn": np.subtract,
     "xor": np.bitwise_xor,
 }
 TYPES = {"s32": np.int32, "f32": np.float32, "bf16x2": np.int16}
@@ -112,7 +111,7 @@ def step(operation: str, names: list[str], registers: dict[str, Any], active: An
             registers[name] = np.full_like(registers["$0"], int(re.sub("^0f", "0x", name), 0))
         own = registers[name][active]
         given.append(own.view(TYPES.get(kind, np.uint32)) if own.dtype == np.uint32 else own)
-    result = (OPERATIONS.get(operation) or OPERATIONS[stem])(*given)
+    result = (OPERATIONS.get(operation) or OPERATIONS[stem.removesuffix(".rn")])(*given)
     if has_result:
         dtype = {1: np.bool_, 8: np.uint64}.get(result.nbytes // active.sum(), np.uint32)
         target = registers.get(names[0], np.full(active.size, GARBAGE)).astype(dtype)

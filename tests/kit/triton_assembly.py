@@ -98,16 +98,14 @@ def check_keys(first: int, distance: int) -> None:
 
 
 def penalized(logits: Any, bits: Any, counts: Any, numbers: Any) -> Any:
-    requests = SimpleNamespace(
-        slot_ids=None, output_counts=pointers(counts, tl.int32), counts_stride=0
-    )
+    outputs = pointers(counts, tl.int32)
+    requests = SimpleNamespace(slot_ids=None, output_counts=outputs, counts_stride=0)
     request = tensor(np.array(0, np.int32), tl.int32)
     row = SimpleNamespace(request=request, penalties=[*map(tensor, numbers)])
     ids = np.arange(logits.size, dtype=np.int32)
     given = (tensor(each, tl.int32) for each in (ids, ids // 8, bits))
-    return adjust.penalized(
-        SimpleNamespace(requests=requests), row, tensor(logits), *given
-    ).handle.data
+    call = SimpleNamespace(requests=requests)
+    return adjust.penalized(call, row, tensor(logits), *given).handle.data
 
 
 def check_penalized(repetition: Any, presence: float, frequency: float) -> None:

@@ -74,18 +74,17 @@ def rows(vocab_size: int, noise: torch.Generator) -> Mapping[str, Tensor]:
     normal = 2 * standard[0]
     rare = torch.where(torch.arange(vocab_size) % 97 == 0, normal, -math.inf)
     # Logits at both ends of a half, few of them at one.
-    ends = 2 + standard[0].abs() / 4096
-    few = torch.arange(vocab_size) % 20 == 0
+    ends, few = 2 + standard[0].abs() / 4096, torch.arange(vocab_size) % 20 == 0
     return {
-        "bottom": torch.where(few, ends + 1 / 80, ends),
-        "equal": -torch.zeros(vocab_size),
-        "top": torch.where(few, ends, ends + 1 / 80),
         **{name: target_rows(name, standard, noise)[0] for name in MIXED},
         "sorted": normal.sort(descending=True).values,
+        "equal": -torch.zeros(vocab_size),
         "rare": rare,
         "huge": normal * 1e30,
         "tiny": normal * 1e-3,
         "powers": -torch.logspace(-4, 1.5, vocab_size),
+        "bottom": torch.where(few, ends + 1 / 80, ends),
+        "top": torch.where(few, ends, ends + 1 / 80),
     }
 
 
