@@ -45,7 +45,7 @@ def read_config(file: Path | None, flags: Mapping[str, object]) -> Config:
     is_same = isinstance(of_file, Mapping) and of_file.get("name") == name
     if name == "synthetic" and not (has_rate or is_same):
         raise ConfigError(f"--policy: expected {rate} beside synthetic")
-    if has_rate or not (name is None or is_same):
+    if isinstance(of_file, Mapping) and (has_rate or not (name is None or is_same)):
         # The settings of another policy do not apply.
         table["policy"] = {}
     typed = {path: one.opts[0] for path, one in SETTINGS.items() if path in flags}

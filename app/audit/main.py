@@ -8,6 +8,7 @@ from typing import Any
 
 from ...adapters.error_text import one_line
 from ...core import AcceptorError, UnavailableError
+from ...core.checks import check_filled
 from ..bench.table import Table
 from ..report import new_console
 from .run import Audit, Step, audit
@@ -16,6 +17,7 @@ from .run import Audit, Step, audit
 def run(options: Mapping[str, Any]) -> bool:
     """Audit and print; return whether the sampler passed."""
     name, temperatures = options["sampler"], tuple(dict.fromkeys(options["temperature"]))
+    check_filled("sampler", name)
     step, how = load_step(name), {"num_steps": options["steps"], "seed": options["seed"]}
     try:
         found = audit(step, temperatures=temperatures, **how)

@@ -140,6 +140,7 @@ def test_the_command_says_what_it_found(
         code, _, err = acceptor("audit", name)
         assert code == 2
         assert err.startswith(f"acceptor: {name}: expected module:callable, got ")
+    assert acceptor("audit", "")[2] == "acceptor: sampler: expected a string with content, got ''\n"
     code, _, err = acceptor("audit", "mine_to_audit:number")
     assert (code, err) == (2, "acceptor: mine_to_audit:number: expected a callable, got int\n")
     code, _, err = acceptor("audit", "mine_to_audit:fails")

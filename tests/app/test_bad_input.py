@@ -59,10 +59,7 @@ def copy_of(tmp_path: Path) -> CopyOf:
             ["--target", TARGET, "--num-spec-tokens", "3"],
             "--num-spec-tokens: expected 0, or --draft or --drafter beside it, got 3",
         ),
-        (
-            ["--prompt", "cut \ud83d"],
-            "--prompt: expected text that UTF-8 can hold, got '\\ud83d' at ",
-        ),
+        (["--prompt", "cut \ud83d"], "--prompt: expected text that UTF-8 can hold, got '\\ud83d'"),
         (["--chat"], f"--chat: expected a chat template in {TARGET}, got none"),
         (["--no-such-flag"], "No such option"),
         (
@@ -95,8 +92,9 @@ RANDOM, KERNELS = "bench --random-weights large.json", "bench kernels --device c
         (f"{RANDOM} --device cuda:{NINES}", "--device: expected"),
         (
             f"{RANDOM} --draft-random-weights small.json --drafter early-exit",
-            "--draft-random-weights: expected none beside early-exit",
+            "expected none beside",
         ),
+        (f"{KERNELS} --only=", "--only: expected a string with content, got ''"),
         (f"{RANDOM} --draft-random-weights small.json", "vocab_size: expected 61, as the target"),
         (f"bench --target {TARGET}", "--num-spec-tokens: expected 0, or --draft, --draft-random-"),
         (f"bench --target {TARGET} --draft=", "--draft: expected a string with content, got ''"),
@@ -188,10 +186,7 @@ def test_commands(
         ("[policy]\nepsilon = 0.1", "policy.name: expected one of probabilistic, block, "),
         ("[policy]\nname = 'block'\nx = 1", "policy.x: expected no setting here, got an unknown"),
         ("[policy]\nname = 'typical'\nepsilon = 2", "policy.epsilon: expected a number in [0, 1]"),
-        (
-            f"{SYNTHETIC}rates = [0.5, 0.7]",
-            "policy.rates[1]: expected at most the rate before it, ",
-        ),
+        (f"{SYNTHETIC}rates = [0.5, 0.7]", "policy.rates[1]: expected at most the rate before"),
         (f"{SYNTHETIC}rates = [1]\nacceptance_rate = 1", "policy.name: expected one of rates, acc"),
         ("[sampling", "expected a TOML file, got "),
         ("a = " + "[" * 9999, "expected a TOML file, got maximum"),

@@ -98,6 +98,8 @@ def test_flags_win_over_the_file(acceptor: Acceptor, tmp_path: Path) -> None:
     assert read_config(file, {"policy.name": "synthetic"}).policy == SyntheticSettings(rates=(0.5,))
     by_rate = read_config(file, {"policy.acceptance_rate": 1.0}).policy
     assert by_rate == SyntheticSettings(acceptance_rate=1.0)
+    file.write_text("policy = 'block'\n")
+    assert "policy: expected a table, got 'block'" in acceptor(*arguments, "--policy", "strict")[2]
 
 
 def test_json_has_logprobs_if_the_file_asks_for_them(acceptor: Acceptor, tmp_path: Path) -> None:

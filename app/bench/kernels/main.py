@@ -12,7 +12,7 @@ from attrs import evolve
 
 from ....backends import BACKENDS
 from ....core import ConfigError, Recipe
-from ....core.checks import check_choice, check_device
+from ....core.checks import check_choice, check_device, check_filled
 from ...engine.out_of_memory import typed_out_of_memory
 from ...report import new_console
 from ..command import Options, given
@@ -44,6 +44,8 @@ def run(options: Options) -> None:
 def measure(options: Options) -> Run:
     """Measure, and print each workload's times to stderr as they come."""
     start, device = time.monotonic(), check_device(options["device"])
+    for text in options["only"]:
+        check_filled("--only", text)
     rows: Iterable[Workload] = HEADLINE
     if not options["headline"]:
         rows = () if options["worst"] else _own_rows(options)
