@@ -110,6 +110,28 @@ def token_at(tokens, place):
 
 
 @triton.jit
+def extra_adjusted(call, row, logit, tokens, following):
+    """The logit of one of `extra_tokens`, given raw: [1], with bias and penalties."""
+    place = tl.arange(0, tokens.shape[0])
+    token = token_at(tokens, following)
+    same = tokens == token
+    drafts = same
+    if call.entries.bias_ids is not None:
+        drafts = same & (place >= call.variant.bias_width)
+        biased = same & (place < call.entries.bias_width)
+        values = call.entries.bias_values + entry_of(call, row.request) * call.entries.bias_width
+        # A token has one bias at most.
+        value = tl.sum(tl.load(values + place, mask=biased, other=0.0), 0)
+        logit = tl.where(tl.max(biased.to(tl.int32), 0) != 0, logit + value, logit)
+    if call.entries.repetition is not None:
+        ids = token + tl.zeros([1], tl.int32)
+        occurrences = tl.sum(drafts.to(tl.int32), 0) + tl.zeros([1], tl.int32)
+        flags = seen(call, row.request, ids) | occurrences
+        logit = _penalized(call, row, logit, ids, flags, occurrences)
+    return logit
+
+
+@triton.jit
 def adjusted(call, row, logits, ids, seen):
     """Logits of a target's row with bias and penalties, each operation rounded separately."""
     tokens, following = extra_tokens(call, row, 0, call.target.vocab_size)

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from ...core.race import BLOCK_SIZE
-from .adjust import NOWHERE, extra_tokens, next_flag, penalized, token_at
+from .adjust import NOWHERE, extra_adjusted, extra_tokens, next_flag, penalized, token_at
 from .logits import (
     BLOCK,
     LOG2_E,
@@ -19,7 +19,7 @@ from .logits import (
     group_seen,
     load_row,
     masked,
-    target_logits,
+    raw_logits,
     target_row,
     widened,
 )
@@ -116,7 +116,8 @@ def _adjusted_quarters(call, row, block, quarters, seen):
     tokens, following = extra_tokens(call, row, tl.min(block, 0) * BLOCK, end)
     while following < NOWHERE:
         token = token_at(tokens, following)
-        logit = tl.max(target_logits(call, row, token + tl.zeros([1], tl.int32)), 0)
+        logit = raw_logits(call, row, token + tl.zeros([1], tl.int32))
+        logit = tl.max(extra_adjusted(call, row, logit, tokens, following), 0)
         quarters = [tl.where(ids + n * QUARTER == token, logit, quarters[n]) for n in (0, 1, 2, 3)]
         following = next_flag(tokens >= 0, following)
     return quarters
