@@ -35,7 +35,7 @@ READ_REGISTERS = 48
 """The most registers of a thread that reads whole rows: a few more would cost a sixth of the
 programs that a multiprocessor runs at once."""
 MORE_REGISTERS = 64
-"""The same where more is done with a logit."""
+"""The same with bias, penalties, raw logprobs or rows that begin anywhere."""
 
 SEEN_WARPS = 4
 
@@ -149,7 +149,7 @@ def _reading(plan: Plan, num_processors: int) -> Callable[..., Launch]:
         # Without draft logits block verification reads nothing.
         if stage is block_stage and not plan.reads_draft:
             tiles = 1
-        # With few registers a few more programs still fit into the wave.
+        # Threads with few registers leave room for a few more programs in the wave.
         more = 0 if options.get("maxnreg") == MORE_REGISTERS else num_rows - 1
         tiles_per_part = -(-tiles // max(min(tiles, (programs + more) // max(num_rows, 1)), 1))
         parts = -(-tiles // tiles_per_part)

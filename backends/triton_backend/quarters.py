@@ -43,7 +43,7 @@ def row_quarters(call, row, block, STREAMS: tl.constexpr = True):
     """Raw logits of blocks of a row: four times [blocks, QUARTER].
 
     Float32 if target and draft have different dtypes. A draft's row is read by draft ids.
-    `STREAMS` says whether a program's threads hold 8 logits of a quarter each.
+    `STREAMS`: a program's threads hold 8 logits of a quarter each, so rows may begin anywhere.
     """
     base = target_row(call, row)
     vocab_size = row.place * 0 + call.target.vocab_size

@@ -12,14 +12,14 @@ TAIL = tl.constexpr(8)
 
 @triton.jit
 def realigned(base, vocab_size, pair):
-    """Logits of pairs of neighbouring ids, in the row's dtype: [blocks, 2 N]; not the last ones.
+    """Logits of pairs of neighbouring ids, in the row's dtype: [blocks, 2 N]; TAIL excepted.
 
     They are cut from the aligned 16 bytes that hold the first of every 8, and from the next.
 
     Args:
         base: the address of the row's first logit.
         vocab_size: how many it has.
-        pair: half of each pair's first id, ascending from a multiple of 4: [blocks, N] int32.
+        pair: each pair's first id // 2, ascending from a multiple of 4: [blocks, N] int32.
     """
     address = base.to(tl.int64)
     skipped = (address & 15).to(tl.int32)

@@ -56,6 +56,7 @@ RECIPES: tuple[dict[str, Any], ...] = (
     {"temperature": 1.0, "min_p": 1.0},
     {"temperature": 2.0, "min_p": 1e-3, "top_p": 0.7},
     {"temperature": 1.0, "min_p": 0.02},
+    {"temperature": 1e-4, "top_p": 0.3},
 )
 BAD = ("bad ids", "bad target rows")
 ASKING = Case(
@@ -95,6 +96,7 @@ def check_thresholds() -> Iterator[str]:
         for number, (kind, row) in enumerate(rows(vocab_size, noise).items()):
             dtype = (torch.bfloat16, torch.float32, torch.float16)[(number + vocab_size) % 3]
             yield from _wrong_thresholds(f"{kind} of {vocab_size}", row.to(dtype))
+    yield from _wrong_thresholds("above a guess", torch.full((2600,), 62 + 2**-10))
 
 
 def check_touched() -> Iterator[str]:

@@ -13,13 +13,14 @@ from .levels import AT_LEAST, AT_MOST, LIKELY, NUMBER, Span, bin_groups, find_bi
 from .touched import odd_masses_of, odd_numbers_of
 
 NOTHING, HALVES, BETWEEN, GUESSED = map(tl.constexpr, range(4))
-"""What is counted in a row, besides the mass from the lower end of its bracket on. With `GUESSED`
-the threshold may be outside the bracket."""
+"""What is counted in a row, besides the mass from the lower end of its bracket on. `GUESSED` is
+like `BETWEEN`, but the threshold may be outside the bracket."""
 
 GUESS = tl.constexpr(1 << 14)
-"""How many keys a guess may be wrong: a quarter of a half's. Then most bins hold one logit."""
+"""How far, in keys, a threshold may be from its guess: a quarter of a half. Then most bins hold one
+logit."""
 FEWEST = tl.constexpr(64)
-"""The fewest logits of a half that are guessed to be spread evenly."""
+"""The fewest logits of a half that are taken to be spread evenly."""
 
 
 @triton.jit
@@ -152,6 +153,7 @@ def _find(call, row, recipe, span, least, search, guessed):
                         if span.by_halves:
                             guess, counted = _guess(call, row, span, groups, needed)
                             if counted == GUESSED:
+                                guess = tl.minimum(tl.maximum(guess, begin), end)
                                 low = tl.maximum(guess - GUESS, begin)
                                 end = tl.minimum(guess + GUESS, end)
     if is_open:
@@ -163,11 +165,16 @@ def _find(call, row, recipe, span, least, search, guessed):
 
 @triton.jit
 def _guess(call, row, span, groups, needed):
-    """The likely key of top-p's threshold, and `GUESSED`; or `BETWEEN` if it is too uncertain."""
+    """The likely key of top-p's threshold, by the share of its half's mass that is needed.
+
+    Also `GUESSED`, or `BETWEEN` if it is too uncertain.
+    """
     likely = find_bin(call, row, span, groups, 0, needed, LIKELY)
     logit = from_key(likely.begin, 0)
     number = tl.load(numbers_of(call, row) + half_bins(logit), cache_modifier=".cg")
-    own = tl.maximum(number * mass_of(logit, span.row_max, span.inverse), 1)
-    below = (likely.kept - needed).to(tl.float32) / own.to(tl.float32)
-    key = likely.begin + (tl.minimum(tl.maximum(below, 0.0), 1.0) * 0x10000).to(tl.int32)
-    return key, tl.where(number >= FEWEST, GUESSED, BETWEEN)
+    half_mass = tl.maximum(number * mass_of(logit, span.row_max, span.inverse), 1)
+    share = (likely.kept - needed).to(tl.float32) / half_mass.to(tl.float32)
+    key = likely.begin + (tl.minimum(tl.maximum(share, 0.0), 1.0) * 0x10000).to(tl.int32)
+    # Some bins hold more than a half.
+    is_certain = (number >= FEWEST) & (likely.last - likely.begin <= 0xFFFF)
+    return key, tl.where(is_certain, GUESSED, BETWEEN)

@@ -20,7 +20,7 @@ PRECISE = tl.constexpr(2.0**-19)
 """The largest relative uncertainty of a kept mass."""
 
 NUMBER, AT_LEAST, LIKELY, AT_MOST = map(tl.constexpr, range(4))
-"""The amount to reach: a number of logits; a mass, surely, likely or possibly."""
+"""The amount to reach: a number of logits; or a mass, surely, likely or possibly."""
 
 
 class Span(NamedTuple):

@@ -53,7 +53,7 @@ def num_touched(call, row):
 
 @triton.jit
 def list_touched(call, row):
-    """List the tokens that a request's bias and penalties touch; its rows list some each."""
+    """List the tokens that a request's bias and penalties touch; each of its rows lists a share."""
     ROWS: tl.constexpr = call.variant.num_rows
     part = (row.slot % ROWS).to(tl.int32)
     # All drafts are before its last row.
