@@ -135,6 +135,7 @@ def _quarters(call, base, inverse_map, vocab_size, block, STREAMS: tl.constexpr)
             never = tl.full([1, 1], NEVER, tl.float32).to(base.dtype.element_ty)
             inside = [ids + n * QUARTER < vocab_size for n in (0, 1, 2, 3)]
             quarters = [tl.where(inside[n], quarters[n], never) for n in (0, 1, 2, 3)]
+            # What is behind the row may not be ours to read.
             for last in range(tl.maximum(vocab_size - TAIL, 0), vocab_size):
                 logit = tl.load(base + last)
                 is_last = [ids + n * QUARTER == last for n in (0, 1, 2, 3)]
