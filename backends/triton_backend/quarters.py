@@ -135,9 +135,13 @@ def _quarters(call, base, inverse_map, vocab_size, block, STREAMS: tl.constexpr)
             never = tl.full([1, 1], NEVER, tl.float32).to(base.dtype.element_ty)
             inside = [ids + n * QUARTER < vocab_size for n in (0, 1, 2, 3)]
             quarters = [tl.where(inside[n], quarters[n], never) for n in (0, 1, 2, 3)]
-            # What is behind the row may not be ours to read.
-            for last in range(tl.maximum(vocab_size - TAIL, 0), vocab_size):
-                logit = tl.load(base + last)
+            # What is behind the row may not be ours to read. One load takes as long as all.
+            begin = vocab_size - TAIL
+            tail = begin + tl.arange(0, TAIL)
+            bits = tl.load(base + tail, mask=tail >= 0, other=NEVER).to(tl.int16, bitcast=True)
+            for last in range(tl.maximum(begin, 0), vocab_size):
+                logit = token_at(bits.to(tl.int32), last - begin).to(tl.int16)
+                logit = logit.to(base.dtype.element_ty, bitcast=True)
                 is_last = [ids + n * QUARTER == last for n in (0, 1, 2, 3)]
                 quarters = [tl.where(is_last[n], logit, quarters[n]) for n in (0, 1, 2, 3)]
     else:

@@ -27,6 +27,8 @@ MASS, WHOLE = map(tl.constexpr, range(6, 8))
 8 bytes."""
 OPEN_SLOT = tl.constexpr(16)
 """In the n-th record: the n-th row in the queue of open ones."""
+GUESS_LOW, GUESS_HIGH = map(tl.constexpr, range(17, 19))
+"""Keys between which top-p's threshold is likely to be, once top-k's is known."""
 RECORD_TAIL = tl.constexpr(20)
 """The words after the blocks of a record."""
 

@@ -7,7 +7,7 @@ from .. import records
 from ..queue import close_row, queue_again
 from ..records import blocks_of, store_law, words_of
 from ..rows import row_recipe
-from ..units import LOWEST_FINITE, NO_KEY, as_key, from_key, log_of_units, mass_of
+from ..units import HIGHEST_KEY, LOWEST_FINITE, NO_KEY, as_key, from_key, log_of_units, mass_of
 from .bins import BINS, half_bins, numbers_of
 from .levels import AT_LEAST, AT_MOST, LIKELY, NUMBER, Span, bin_groups, find_bin
 from .touched import odd_masses_of, odd_numbers_of
@@ -88,6 +88,7 @@ def _close(call, row, kept, threshold):
 @triton.jit
 def _find(call, row, recipe, span, least, search, guessed):
     by_mass, whole, above = search
+    words = words_of(call, blocks_of(call, row.slot), tl.int32)
     groups = bin_groups(call, row, span)
     _groups, sums = groups
     # Within top-k's bracket top-p's threshold is not searched yet.
@@ -97,6 +98,10 @@ def _find(call, row, recipe, span, least, search, guessed):
     begin = span.low + 0
     end = span.high + 0
     is_open = by_mass
+    # In bfloat16 halves tell all.
+    GUESSES: tl.constexpr = (
+        call.variant.masses and call.variant.key_shift < 16 and call.scratch.touched is None
+    )
     if call.variant.ranks:
         if by_mass == 0:
             if above + sums[0] < recipe.top_k:
@@ -105,7 +110,7 @@ def _find(call, row, recipe, span, least, search, guessed):
                 counted = tl.where(is_open, HALVES, BETWEEN)
                 begin = least + 0
                 # Block masses miss what is below the expected threshold.
-                tl.store(words_of(call, blocks_of(call, row.slot), tl.float32) + records.EXACT, 0.0)
+                tl.store(words + records.EXACT, 0)
             else:
                 bin_ = find_bin(call, row, span, groups, above, recipe.top_k.to(tl.int64), NUMBER)
                 is_open = (bin_.known & bin_.precise) == 0
@@ -115,6 +120,14 @@ def _find(call, row, recipe, span, least, search, guessed):
                     counted = tl.where(bin_.known & (recipe.top_p == 1.0), NOTHING, BETWEEN)
                     end = tl.minimum(bin_.last, end)
                     above += bin_.above
+                    if GUESSES:
+                        if span.by_halves & (recipe.top_p < 1.0):
+                            surplus = above + _number_in(call, row, bin_) - recipe.top_k
+                            each = mass_of(from_key(bin_.begin, 0), span.row_max, span.inverse)
+                            likely = recipe.top_p.to(tl.float64) * (kept - surplus * each)
+                            guess = _guess(call, row, span, groups, likely.to(tl.int64))
+                            tl.store(words + records.GUESS_LOW, guess[0])
+                            tl.store(words + records.GUESS_HIGH, guess[1])
             if is_open == 0:
                 by_mass = recipe.top_p < 1.0
                 is_open = by_mass
@@ -149,13 +162,15 @@ def _find(call, row, recipe, span, least, search, guessed):
                         # Bounds of masses exclude too few bins. The mass of the upper half tells
                         # in which half the threshold is.
                         low = (end.to(tl.int64) - left // 2).to(tl.int32)
-                    if call.variant.key_shift == 0 and call.scratch.touched is None:
+                    if GUESSES:
                         if span.by_halves:
-                            guess, counted = _guess(call, row, span, groups, needed)
-                            if counted == GUESSED:
-                                guess = tl.minimum(tl.maximum(guess, begin), end)
-                                low = tl.maximum(guess - GUESS, begin)
-                                end = tl.minimum(guess + GUESS, end)
+                            guess = _guess(call, row, span, groups, needed)
+                            low, end, counted = _guessed(guess, low, begin, end)
+        elif GUESSES and call.variant.ranks:
+            if by_mass & (span.by_halves == 0):
+                of_guess = records.GUESS_LOW, records.GUESS_HIGH
+                stored = [tl.load(words + n, cache_modifier=".cg") for n in of_guess]
+                low, end, counted = _guessed(stored, low, begin, end)
     if is_open:
         start_round(call, row, counted, low, end, begin, (by_mass, whole, above))
         queue_again(call, row.slot)
@@ -165,16 +180,35 @@ def _find(call, row, recipe, span, least, search, guessed):
 
 @triton.jit
 def _guess(call, row, span, groups, needed):
-    """The likely key of top-p's threshold, by the share of its half's mass that is needed.
+    """Keys between which top-p's threshold is likely to be; the first is larger if none are.
 
-    Also `GUESSED`, or `BETWEEN` if it is too uncertain.
+    It is guessed by the share of its half's mass that is needed, unless the half has few logits.
     """
     likely = find_bin(call, row, span, groups, 0, needed, LIKELY)
-    logit = from_key(likely.begin, 0)
-    number = tl.load(numbers_of(call, row) + half_bins(logit), cache_modifier=".cg")
-    half_mass = tl.maximum(number * mass_of(logit, span.row_max, span.inverse), 1)
-    share = (likely.kept - needed).to(tl.float32) / half_mass.to(tl.float32)
+    number = _number_in(call, row, likely)
+    each = mass_of(from_key(likely.begin, 0), span.row_max, span.inverse)
+    share = (likely.kept - needed).to(tl.float32) / tl.maximum(number * each, 1).to(tl.float32)
     key = likely.begin + (tl.minimum(tl.maximum(share, 0.0), 1.0) * 0x10000).to(tl.int32)
+    are_few = number < FEWEST
+    low = tl.where(are_few, likely.begin, key - GUESS)
+    high = tl.where(are_few, likely.last, key + GUESS)
     # Some bins hold more than a half.
-    is_certain = (number >= FEWEST) & (likely.last - likely.begin <= 0xFFFF)
-    return key, tl.where(is_certain, GUESSED, BETWEEN)
+    return tl.where(likely.last - likely.begin <= 0xFFFF, low, HIGHEST_KEY), high
+
+
+@triton.jit
+def _number_in(call, row, bin_):
+    """How many logits a bin of halves has."""
+    place = half_bins(from_key(bin_.begin, 0))
+    return tl.load(numbers_of(call, row) + place, cache_modifier=".cg").to(tl.int64)
+
+
+@triton.jit
+def _guessed(guess, low, begin, end):
+    """Where to count for a guess within known keys, and what; from `low` on if there is none."""
+    first, last = guess
+    exists = first <= last
+    first = tl.minimum(tl.maximum(first, begin), end)
+    last = tl.maximum(tl.minimum(last, end), first)
+    counted = tl.where(exists, GUESSED, BETWEEN)
+    return tl.where(exists, first, low), tl.where(exists, last, end), counted
