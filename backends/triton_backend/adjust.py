@@ -8,6 +8,9 @@ from .rows import drafted_token, entry_of, request_slot
 
 NOWHERE = tl.constexpr(2147483647)
 
+COMPARED = tl.constexpr(16)
+"""With how many extra tokens several ids are compared at once."""
+
 _PENALIZE_EACH = """
     and.b32 some, ${seen}, ${bit};
     setp.eq.s32 is, some, 0;
@@ -76,24 +79,28 @@ def seen(call, request, ids):
 
 
 @triton.jit
-def extra_tokens(call, row, begin, end):
-    """Ids in a range that have a bias, then those of drafts before the row: [N] int32, -1 if none.
-
-    Returns:
-        These, and the place of the first id.
-    """
-    BIASES: tl.constexpr = call.variant.bias_width
-    place = tl.arange(0, triton.next_power_of_2(BIASES + call.variant.num_drafts))
-    token = place * 0 - 1
+def extra_tokens(call, row, place, begin, end):
+    """Ids in a range by place: those of drafts before the row, then biased ones; -1 if none."""
+    NUM_DRAFTS: tl.constexpr = call.variant.num_drafts if call.entries.repetition is not None else 0
+    tokens = place.to(tl.int64) * 0 - 1
+    if NUM_DRAFTS > 0:
+        there = place < tl.minimum(row.place, NUM_DRAFTS)
+        drafted = drafted_token(call, row.request, place, there)
+        tokens = tl.where(there, drafted, tokens)
     if call.entries.bias_ids is not None:
-        bias_ids = call.entries.bias_ids + entry_of(call, row.request) * call.entries.bias_width
-        token = tl.load(bias_ids + place, mask=place < call.entries.bias_width, other=-1)
-    if call.entries.repetition is not None and call.variant.num_drafts > 0:
-        draft = place - BIASES
-        drafted = drafted_token(call, row.request, draft, (draft >= 0) & (draft < row.place))
-        token = tl.where((draft >= 0) & (draft < row.place), drafted, token)
-    token = tl.where((token >= begin) & (token < end), token, -1).to(tl.int32)
-    return token, next_flag(token >= 0, -1)
+        number = place - NUM_DRAFTS
+        there = (number >= 0) & (number < call.entries.bias_width)
+        biased = tl.load(
+            _biases_of(call, row, call.entries.bias_ids) + number, mask=there, other=-1
+        )
+        tokens = tl.where(there, biased, tokens)
+    return tl.where((tokens >= begin) & (tokens < end), tokens, -1).to(tl.int32)
+
+
+@triton.jit
+def _biases_of(call, row, entries):
+    """The address of a request's biased ids or of their biases."""
+    return entries + entry_of(call, row.request) * call.entries.bias_width
 
 
 @triton.jit
@@ -110,44 +117,37 @@ def token_at(tokens, place):
 
 
 @triton.jit
-def extra_adjusted(call, row, logit, tokens, following):
-    """The logit of one of `extra_tokens`, given raw: [1], with bias and penalties."""
-    place = tl.arange(0, tokens.shape[0])
-    token = token_at(tokens, following)
-    same = tokens == token
-    drafts = same
+def adjusted(call, row, logits, ids):
+    """Logits of a target's row, [N], with bias and penalties, each operation rounded separately."""
+    NUM_DRAFTS: tl.constexpr = call.variant.num_drafts if call.entries.repetition is not None else 0
+    EACH: tl.constexpr = call.variant.extra_width if ids.shape[0] == 1 else COMPARED
+    bias = tl.zeros(ids.shape, tl.float32)
+    occurrences = tl.zeros(ids.shape, tl.int32)
+    for first in range(0, call.variant.extra_width, EACH):
+        place = first + tl.arange(0, EACH)
+        tokens = extra_tokens(call, row, place, 0, call.target.vocab_size)
+        same = (ids[:, None] == tokens[None, :]) & (tokens >= 0)[None, :]
+        if call.entries.bias_ids is not None:
+            there = (tokens >= 0) & (place >= NUM_DRAFTS)
+            values = _biases_of(call, row, call.entries.bias_values) + place - NUM_DRAFTS
+            values = tl.load(values, mask=there, other=0.0)
+            # A token has one bias at most.
+            bias += tl.sum(tl.where(same, values[None, :], 0.0), 1)
+        if NUM_DRAFTS > 0:
+            occurrences += tl.sum((same & (place < NUM_DRAFTS)[None, :]).to(tl.int32), 1)
     if call.entries.bias_ids is not None:
-        drafts = same & (place >= call.variant.bias_width)
-        biased = same & (place < call.entries.bias_width)
-        values = call.entries.bias_values + entry_of(call, row.request) * call.entries.bias_width
-        # A token has one bias at most.
-        value = tl.sum(tl.load(values + place, mask=biased, other=0.0), 0)
-        logit = tl.where(tl.max(biased.to(tl.int32), 0) != 0, logit + value, logit)
+        logits += bias
     if call.entries.repetition is not None:
-        ids = token + tl.zeros([1], tl.int32)
-        occurrences = tl.sum(drafts.to(tl.int32), 0) + tl.zeros([1], tl.int32)
         flags = seen(call, row.request, ids) | occurrences
-        logit = _penalized(call, row, logit, ids, flags, occurrences)
-    return logit
+        logits = _penalized(call, row, logits, ids, flags, occurrences)
+    return logits
 
 
 @triton.jit
-def adjusted(call, row, logits, ids, seen):
-    """Logits of a target's row with bias and penalties, each operation rounded separately."""
-    tokens, following = extra_tokens(call, row, 0, call.target.vocab_size)
-    occurrences = seen * 0
-    while following < NOWHERE:
-        here = ids == token_at(tokens, following)
-        if following < call.variant.bias_width:
-            if call.entries.bias_ids is not None:
-                place = entry_of(call, row.request) * call.entries.bias_width + following
-                value = tl.load(call.entries.bias_values + place)
-                logits = tl.where(here, logits + value, logits)
-        else:
-            occurrences += here.to(tl.int32)
-        following = next_flag(tokens >= 0, following)
+def with_penalties(call, row, logits, ids):
+    """Logits with penalties, without those of drafts."""
     if call.entries.repetition is not None:
-        logits = _penalized(call, row, logits, ids, seen | occurrences, occurrences)
+        logits = _penalized(call, row, logits, ids, seen(call, row.request, ids), ids * 0)
     return logits
 
 

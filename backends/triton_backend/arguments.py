@@ -156,7 +156,8 @@ class Variant(NamedTuple):
     invalid: Any
     """The status of a request whose target row is unusable."""
     top_logprobs: Any
-    bias_width: Any
+    extra_width: Any
+    """A power of two, at least the number of tokens with a bias, and of drafts if they count."""
     realigns: Any
     """Whether some rows of two-byte logits begin elsewhere than at multiples of 16 bytes."""
     overlaps: Any

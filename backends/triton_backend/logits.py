@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from ...core.race import BLOCK_SIZE
-from .adjust import adjusted, look_up, seen
+from .adjust import NOWHERE, adjusted, extra_tokens, look_up, next_flag, token_at, with_penalties
 from .random_bits import INTERPRETED
 from .rows import request_slot
 
@@ -55,13 +55,46 @@ def widened(logits):
 
 @triton.jit
 def target_logits(call, row, ids):
-    """Adjusted logits of tokens of a target's row, any shape; -inf outside the vocabulary."""
+    """Adjusted logits of any few tokens of a target's row, [N]; -inf outside the vocabulary."""
     logits = raw_logits(call, row, ids)
     if call.entries.bias_ids is not None or call.entries.repetition is not None:
-        logits = adjusted(call, row, logits, ids, seen(call, row.request, ids))
+        logits = adjusted(call, row, logits, ids)
     if call.masks.words is not None:
         logits = masked(logits, is_allowed(call, row, ids))
     return logits
+
+
+@triton.jit
+def block_logits(call, row, ids):
+    """Adjusted logits of a block of a target's row, [N]; -inf outside the vocabulary."""
+    logits = raw_logits(call, row, ids)
+    if call.entries.bias_ids is not None or call.entries.repetition is not None:
+        logits = with_penalties(call, row, logits, ids)
+        (logits,) = replaced(call, row, [logits], [ids], tl.min(ids, 0), tl.max(ids, 0) + 1)
+    if call.masks.words is not None:
+        logits = masked(logits, is_allowed(call, row, ids))
+    return logits
+
+
+@triton.jit
+def replaced(call, row, parts, ids, begin, end):
+    """Logits, in parts, by ids from `begin` to `end`, with those of biased and drafted tokens.
+
+    These are few in a range, as a rule, and are computed one by one.
+    """
+    place = tl.arange(0, call.variant.extra_width)
+    tokens = extra_tokens(call, row, place, begin, end)
+    following = next_flag(tokens >= 0, -1)
+    while following < NOWHERE:
+        token = token_at(tokens, following) + tl.zeros([1], tl.int32)
+        logit = tl.max(adjusted(call, row, raw_logits(call, row, token), token), 0)
+        token = tl.max(token, 0)
+        if len(ids) == 1:
+            parts = [tl.where(ids[n] == token, logit, parts[n]) for n in (0,)]
+        else:
+            parts = [tl.where(ids[n] == token, logit, parts[n]) for n in (0, 1, 2, 3)]
+        following = next_flag(tokens >= 0, following)
+    return parts
 
 
 @triton.jit

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from ...core.race import BLOCK_SIZE
-from .adjust import NOWHERE, extra_adjusted, extra_tokens, next_flag, penalized, token_at
+from .adjust import penalized
 from .logits import (
     BLOCK,
     LOG2_E,
@@ -19,11 +19,11 @@ from .logits import (
     group_seen,
     load_row,
     masked,
-    raw_logits,
+    replaced,
     target_row,
     widened,
 )
-from .realigned import TAIL, realigned
+from .realigned import BEHIND, realigned
 
 QUARTER = tl.constexpr(BLOCK_SIZE // 4)
 """The logits that 16 lanes read at once, 8 each."""
@@ -112,43 +112,30 @@ def _adjusted_quarters(call, row, block, quarters, seen):
             )
             for n in (0, 1, 2, 3)
         ]
-    end = (tl.max(block, 0) + 1) * BLOCK
-    tokens, following = extra_tokens(call, row, tl.min(block, 0) * BLOCK, end)
-    while following < NOWHERE:
-        token = token_at(tokens, following)
-        logit = raw_logits(call, row, token + tl.zeros([1], tl.int32))
-        logit = tl.max(extra_adjusted(call, row, logit, tokens, following), 0)
-        quarters = [tl.where(ids + n * QUARTER == token, logit, quarters[n]) for n in (0, 1, 2, 3)]
-        following = next_flag(tokens >= 0, following)
-    return quarters
+    parts = [ids + n * QUARTER for n in (0, 1, 2, 3)]
+    begin, end = tl.min(block, 0) * BLOCK, (tl.max(block, 0) + 1) * BLOCK
+    return replaced(call, row, quarters, parts, begin, end)
 
 
 @triton.jit
 def _quarters(call, base, inverse_map, vocab_size, block, STREAMS: tl.constexpr):
-    ids = quarter_ids(block)
     HALF: tl.constexpr = base.dtype.element_ty.primitive_bitwidth == 16
     if call.variant.realigns and HALF and STREAMS and inverse_map is None:
-        pair = block[:, None] * (BLOCK // 2) + tl.arange(0, QUARTER // 2)[None, :]
-        pairs = [pair + n * (QUARTER // 2) for n in (0, 1, 2, 3)]
-        quarters = [realigned(base, vocab_size, pairs[n]) for n in (0, 1, 2, 3)]
-        if (tl.max(block, 0) + 1) * BLOCK + TAIL > vocab_size:
-            never = tl.full([1, 1], NEVER, tl.float32).to(base.dtype.element_ty)
-            inside = [ids + n * QUARTER < vocab_size for n in (0, 1, 2, 3)]
-            quarters = [tl.where(inside[n], quarters[n], never) for n in (0, 1, 2, 3)]
-            # What is behind the row may not be ours to read. One load takes as long as all.
-            begin = vocab_size - TAIL
-            tail = begin + tl.arange(0, TAIL)
-            bits = tl.load(base + tail, mask=tail >= 0, other=NEVER).to(tl.int16, bitcast=True)
-            for last in range(tl.maximum(begin, 0), vocab_size):
-                logit = token_at(bits.to(tl.int32), last - begin).to(tl.int16)
-                logit = logit.to(base.dtype.element_ty, bitcast=True)
-                is_last = [ids + n * QUARTER == last for n in (0, 1, 2, 3)]
-                quarters = [tl.where(is_last[n], logit, quarters[n]) for n in (0, 1, 2, 3)]
+        # What is behind the row may not be ours to read.
+        if (tl.max(block, 0) + 1) * BLOCK + BEHIND > vocab_size:
+            quarters = _one_by_one(base, inverse_map, vocab_size, block)
+        else:
+            pair = block[:, None] * (BLOCK // 2) + tl.arange(0, QUARTER // 2)[None, :]
+            quarters = [realigned(base, pair + n * (QUARTER // 2)) for n in (0, 1, 2, 3)]
     else:
-        quarters = [
-            load_row(base, inverse_map, vocab_size, ids + n * QUARTER) for n in (0, 1, 2, 3)
-        ]
+        quarters = _one_by_one(base, inverse_map, vocab_size, block)
     return quarters
+
+
+@triton.jit
+def _one_by_one(base, inverse_map, vocab_size, block):
+    ids = quarter_ids(block)
+    return [load_row(base, inverse_map, vocab_size, ids + n * QUARTER) for n in (0, 1, 2, 3)]
 
 
 @triton.jit

@@ -8,26 +8,24 @@ a row's last logits are loaded one by one.
 import triton
 import triton.language as tl
 
-TAIL = tl.constexpr(8)
-"""The most logits at a row's end that share their aligned 16 bytes with what is behind the row."""
+BEHIND = tl.constexpr(8)
+"""The most logits behind those of blocks that are read."""
 
 
 @triton.jit
-def realigned(base, vocab_size, pair):
-    """Logits of pairs of neighbouring ids, in the row's dtype: [blocks, 2 N]; TAIL excepted.
+def realigned(base, pair):
+    """Logits of pairs of neighbouring ids, in the row's dtype: [blocks, 2 N].
 
     They are cut from the aligned 16 bytes that hold the first of every 8, and from the next.
 
     Args:
         base: the address of the row's first logit.
-        vocab_size: how many it has.
         pair: each pair's first id // 2, ascending from a multiple of 4: [blocks, N] int32.
     """
     address = base.to(tl.int64)
     skipped = (address & 15).to(tl.int32)
     words = tl.multiple_of((address - skipped).to(tl.pointer_type(tl.uint32)), 16)
-    end = (skipped + 2 * vocab_size) // 16 * 4
-    words = _four_of_each(words, pair, end) + _four_of_each(words, pair + 4, end)
+    words = _four_of_each(words, pair) + _four_of_each(words, pair + 4)
     words = [tl.where(skipped & 8 != 0, words[n + 2], words[n]) for n in (0, 1, 2, 3, 4, 5)]
     words = [tl.where(skipped & 4 != 0, words[n + 1], words[n]) for n in (0, 1, 2, 3, 4)]
     odd = [(words[n] >> 16) | (words[n + 1] << 16) for n in (0, 1, 2, 3)]
@@ -39,9 +37,9 @@ def realigned(base, vocab_size, pair):
 
 
 @triton.jit
-def _four_of_each(words, place, end):
-    """Load words by place before the end: the first, second, third and fourth of every four."""
-    loaded = tl.load(words + place, mask=place < end, other=0, eviction_policy="evict_first")
+def _four_of_each(words, place):
+    """Load words by place: the first, second, third and fourth of every four."""
+    loaded = tl.load(words + place, eviction_policy="evict_first")
     even, odd = tl.split(tl.reshape(loaded, [place.shape[0], place.shape[1] // 4, 2, 2]))
     first, third = tl.split(even)
     second, fourth = tl.split(odd)

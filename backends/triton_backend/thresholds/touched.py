@@ -7,7 +7,7 @@ counts are moved. In bfloat16 only logits of this list can be odd: have a lower 
 import triton
 import triton.language as tl
 
-from ..adjust import NOWHERE, extra_tokens, next_flag, token_at
+from ..adjust import extra_tokens, token_at
 from ..logits import BLOCK, NEVER, is_allowed, masked, raw_logits, seen_bytes_of, target_logits
 from ..records import store_here
 from ..rows import open_row
@@ -56,41 +56,51 @@ def list_touched(call, row):
     """List the tokens that a request's bias and penalties touch; each of its rows lists a share."""
     ROWS: tl.constexpr = call.variant.num_rows
     part = (row.slot % ROWS).to(tl.int32)
-    # All drafts are before its last row.
-    last = open_row(call, row.slot.to(tl.int32) - part + call.variant.num_drafts)
-    for first in range(part * WORDS, tl.cdiv(call.target.vocab_size, 32), ROWS * WORDS):
-        word = first + tl.arange(0, WORDS)
-        bits = _touched_bits(call, last, word)
-        numbers = _num_bits(bits)
-        number = tl.sum(numbers, 0)
-        before = tl.atomic_add(call.scratch.num_touched + row.request, number, sem="relaxed")
-        rank = before + tl.cumsum(numbers, 0) - numbers
-        out = call.scratch.touched + row.request.to(tl.int64) * MOST_TOUCHED
-        out = out.to(tl.pointer_type(tl.float32), bitcast=True)
-        left = tl.where(before + number <= MOST_TOUCHED, tl.max(numbers, 0), 0)
-        while left > 0:
-            lowest = bits & -bits
-            token = (word * 32 + _num_bits(lowest - 1)).to(tl.float32, bitcast=True)
-            store_here(out + rank, token, bits != 0)
-            bits ^= lowest
-            rank += 1
-            left -= 1
+    if part == 0:
+        # All drafts are before its last row.
+        _list_extra(call, open_row(call, row.slot.to(tl.int32) + call.variant.num_drafts))
+    if call.scratch.seen is not None:
+        seen = seen_bytes_of(call, row.request).to(tl.pointer_type(tl.int32), bitcast=True)
+        for first in range(part * WORDS, tl.cdiv(call.target.vocab_size, 32), ROWS * WORDS):
+            word = first + tl.arange(0, WORDS)
+            inside = word < call.scratch.num_blocks * (BLOCK // 32)
+            bits = tl.load(seen + word, mask=inside, other=0)
+            numbers = _num_bits(bits)
+            out, left = _list_more(call, row, numbers)
+            while left > 0:
+                lowest = bits & -bits
+                token = word * 32 + _num_bits(lowest - 1)
+                store_here(out, token.to(tl.float32, bitcast=True), bits != 0)
+                bits ^= lowest
+                out += 1
+                left -= 1
 
 
 @triton.jit
-def _touched_bits(call, row, word):
-    """Bits of 32 tokens by number, set where one was seen, has a bias, or is a draft: [N]."""
-    bits = word * 0
+def _list_extra(call, row):
+    """List what has a bias or is a draft, and was not seen."""
+    place = tl.arange(0, call.variant.extra_width)
+    tokens = extra_tokens(call, row, place, 0, call.target.vocab_size)
+    wanted = tokens >= 0
     if call.scratch.seen is not None:
-        stored = seen_bytes_of(call, row.request).to(tl.pointer_type(tl.int32), bitcast=True)
-        bits = tl.load(stored + word, mask=word < call.scratch.num_blocks * (BLOCK // 32), other=0)
-    end = (tl.max(word, 0) + 1) * 32
-    tokens, following = extra_tokens(call, row, tl.min(word, 0) * 32, end)
-    while following < NOWHERE:
-        token = token_at(tokens, following)
-        bits |= tl.where(word == token // 32, 1 << token % 32, 0)
-        following = next_flag(tokens >= 0, following)
-    return bits
+        byte = tl.load(seen_bytes_of(call, row.request) + tokens // 8, mask=wanted, other=0)
+        wanted = wanted & ((byte.to(tl.int32) >> tokens % 8) & 1 == 0)
+        for draft in range(call.variant.num_drafts):
+            wanted = wanted & ((tokens != token_at(tokens, draft)) | (place <= draft))
+    out, left = _list_more(call, row, wanted.to(tl.int32))
+    if left > 0:
+        store_here(out, tokens.to(tl.float32, bitcast=True), wanted)
+
+
+@triton.jit
+def _list_more(call, row, numbers):
+    """Where to list so many more tokens, [N], and the most of these; 0 if all are too many."""
+    number = tl.sum(numbers, 0)
+    before = tl.atomic_add(call.scratch.num_touched + row.request, number, sem="relaxed")
+    out = call.scratch.touched + row.request.to(tl.int64) * MOST_TOUCHED
+    out = out.to(tl.pointer_type(tl.float32), bitcast=True)
+    most = tl.where(before + number <= MOST_TOUCHED, tl.max(numbers, 0), 0)
+    return out + before + tl.cumsum(numbers, 0) - numbers, most
 
 
 @triton.jit
