@@ -79,8 +79,8 @@ def seen(call, request, ids):
 
 
 @triton.jit
-def extra_tokens(call, row, place, begin, end):
-    """Ids in a range by place: those of drafts before the row, then biased ones; -1 if none."""
+def extra_tokens(call, row, place):
+    """Ids by place: those of drafts before the row, then biased ones; -1 if none."""
     NUM_DRAFTS: tl.constexpr = call.variant.num_drafts if call.entries.repetition is not None else 0
     tokens = place.to(tl.int64) * 0 - 1
     if NUM_DRAFTS > 0:
@@ -94,7 +94,8 @@ def extra_tokens(call, row, place, begin, end):
             _biases_of(call, row, call.entries.bias_ids) + number, mask=there, other=-1
         )
         tokens = tl.where(there, biased, tokens)
-    return tl.where((tokens >= begin) & (tokens < end), tokens, -1).to(tl.int32)
+    inside = (tokens >= 0) & (tokens < call.target.vocab_size)
+    return tl.where(inside, tokens, -1).to(tl.int32)
 
 
 @triton.jit
@@ -125,7 +126,7 @@ def adjusted(call, row, logits, ids):
     occurrences = tl.zeros(ids.shape, tl.int32)
     for first in range(0, call.variant.extra_width, EACH):
         place = first + tl.arange(0, EACH)
-        tokens = extra_tokens(call, row, place, 0, call.target.vocab_size)
+        tokens = extra_tokens(call, row, place)
         same = (ids[:, None] == tokens[None, :]) & (tokens >= 0)[None, :]
         if call.entries.bias_ids is not None:
             there = (tokens >= 0) & (place >= NUM_DRAFTS)

@@ -70,20 +70,24 @@ def block_logits(call, row, ids):
     logits = raw_logits(call, row, ids)
     if call.entries.bias_ids is not None or call.entries.repetition is not None:
         logits = with_penalties(call, row, logits, ids)
-        (logits,) = replaced(call, row, [logits], [ids], tl.min(ids, 0), tl.max(ids, 0) + 1)
+        (logits,) = replaced(
+            call, row, [logits], [ids], tl.min(ids, 0) // BLOCK + tl.zeros([1], tl.int32)
+        )
     if call.masks.words is not None:
         logits = masked(logits, is_allowed(call, row, ids))
     return logits
 
 
 @triton.jit
-def replaced(call, row, parts, ids, begin, end):
-    """Logits, in parts, by ids from `begin` to `end`, with those of biased and drafted tokens.
+def replaced(call, row, parts, ids, block):
+    """Logits of blocks, in parts, by ids, with those of biased and drafted tokens.
 
-    These are few in a range, as a rule, and are computed one by one.
+    These are few in a block, as a rule, and are computed one by one.
     """
     place = tl.arange(0, call.variant.extra_width)
-    tokens = extra_tokens(call, row, place, begin, end)
+    tokens = extra_tokens(call, row, place)
+    is_here = (tokens[:, None] // BLOCK == block[None, :]) & (tokens >= 0)[:, None]
+    tokens = tl.where(tl.max(is_here.to(tl.int32), 1) != 0, tokens, -1)
     following = next_flag(tokens >= 0, -1)
     while following < NOWHERE:
         token = token_at(tokens, following) + tl.zeros([1], tl.int32)

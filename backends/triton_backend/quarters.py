@@ -113,8 +113,7 @@ def _adjusted_quarters(call, row, block, quarters, seen):
             for n in (0, 1, 2, 3)
         ]
     parts = [ids + n * QUARTER for n in (0, 1, 2, 3)]
-    begin, end = tl.min(block, 0) * BLOCK, (tl.max(block, 0) + 1) * BLOCK
-    return replaced(call, row, quarters, parts, begin, end)
+    return replaced(call, row, quarters, parts, block)
 
 
 @triton.jit

@@ -44,11 +44,13 @@ __device__ inline float penalised(const Adjustment& a, float logit, bool in_prom
     return count > 0 ? __fsub_rn(logit, a.presence) : logit;
 }
 
+// A token has one bias at most. Several loads are in flight at once.
 __device__ inline float with_bias(const Adjustment& a, i64 id, float logit) {
-#pragma unroll 1
+    int found = -1;
+#pragma unroll 8
     for (int entry = 0; entry < a.num_bias; ++entry)
-        if (a.bias_ids[entry] == id) logit = __fadd_rn(logit, a.bias_values[entry]);
-    return logit;
+        found = a.bias_ids[entry] == id ? entry : found;
+    return found < 0 ? logit : __fadd_rn(logit, a.bias_values[found]);
 }
 
 __device__ inline int drafts_equal(const Adjustment& a, i64 id) {
