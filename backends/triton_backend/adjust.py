@@ -80,28 +80,22 @@ def seen(call, request, ids):
 
 @triton.jit
 def extra_tokens(call, row, place):
-    """Ids by place: those of drafts before the row, then biased ones; -1 if none."""
+    """Tokens by place, and their biases: drafts before the row, then biased ones; -1 if none."""
     NUM_DRAFTS: tl.constexpr = call.variant.num_drafts if call.entries.repetition is not None else 0
     tokens = place.to(tl.int64) * 0 - 1
+    biases = place * 0.0
     if NUM_DRAFTS > 0:
         there = place < tl.minimum(row.place, NUM_DRAFTS)
         drafted = drafted_token(call, row.request, place, there)
         tokens = tl.where(there, drafted, tokens)
     if call.entries.bias_ids is not None:
-        number = place - NUM_DRAFTS
-        there = (number >= 0) & (number < call.entries.bias_width)
-        biased = tl.load(
-            _biases_of(call, row, call.entries.bias_ids) + number, mask=there, other=-1
-        )
+        there = (place >= NUM_DRAFTS) & (place - NUM_DRAFTS < call.entries.bias_width)
+        entry = entry_of(call, row.request) * call.entries.bias_width + place - NUM_DRAFTS
+        biased = tl.load(call.entries.bias_ids + entry, mask=there, other=-1)
         tokens = tl.where(there, biased, tokens)
+        biases = tl.load(call.entries.bias_values + entry, mask=there, other=0.0)
     inside = (tokens >= 0) & (tokens < call.target.vocab_size)
-    return tl.where(inside, tokens, -1).to(tl.int32)
-
-
-@triton.jit
-def _biases_of(call, row, entries):
-    """The address of a request's biased ids or of their biases."""
-    return entries + entry_of(call, row.request) * call.entries.bias_width
+    return tl.where(inside, tokens, -1).to(tl.int32), biases
 
 
 @triton.jit
@@ -120,35 +114,40 @@ def token_at(tokens, place):
 @triton.jit
 def adjusted(call, row, logits, ids):
     """Logits of a target's row, [N], with bias and penalties, each operation rounded separately."""
-    NUM_DRAFTS: tl.constexpr = call.variant.num_drafts if call.entries.repetition is not None else 0
-    EACH: tl.constexpr = call.variant.extra_width if ids.shape[0] == 1 else COMPARED
     bias = tl.zeros(ids.shape, tl.float32)
     occurrences = tl.zeros(ids.shape, tl.int32)
+    EACH: tl.constexpr = call.variant.extra_width if ids.shape[0] == 1 else COMPARED
     for first in range(0, call.variant.extra_width, EACH):
         place = first + tl.arange(0, EACH)
-        tokens = extra_tokens(call, row, place)
-        same = (ids[:, None] == tokens[None, :]) & (tokens >= 0)[None, :]
-        if call.entries.bias_ids is not None:
-            there = (tokens >= 0) & (place >= NUM_DRAFTS)
-            values = _biases_of(call, row, call.entries.bias_values) + place - NUM_DRAFTS
-            values = tl.load(values, mask=there, other=0.0)
-            # A token has one bias at most.
-            bias += tl.sum(tl.where(same, values[None, :], 0.0), 1)
-        if NUM_DRAFTS > 0:
-            occurrences += tl.sum((same & (place < NUM_DRAFTS)[None, :]).to(tl.int32), 1)
+        more_bias, more = compared(call, ids, place, extra_tokens(call, row, place))
+        bias += more_bias
+        occurrences += more
+    return changed(call, row, logits, ids, bias, occurrences)
+
+
+@triton.jit
+def compared(call, ids, place, extra):
+    """The biases of ids, and how often they occur among drafts: [N] each; places are [M]."""
+    tokens, biases = extra
+    same = (ids[:, None] == tokens[None, :]) & (tokens >= 0)[None, :]
+    bias = ids * 0.0
+    occurrences = ids * 0
+    if call.entries.bias_ids is not None:
+        # A token has one bias at most.
+        bias = tl.sum(tl.where(same, biases[None, :], 0.0), 1)
+    if call.entries.repetition is not None:
+        occurrences = tl.sum((same & (place < call.variant.num_drafts)[None, :]).to(tl.int32), 1)
+    return bias, occurrences
+
+
+@triton.jit
+def changed(call, row, logits, ids, bias, occurrences):
+    """Logits with their biases and with penalties."""
     if call.entries.bias_ids is not None:
         logits += bias
     if call.entries.repetition is not None:
         flags = seen(call, row.request, ids) | occurrences
         logits = _penalized(call, row, logits, ids, flags, occurrences)
-    return logits
-
-
-@triton.jit
-def with_penalties(call, row, logits, ids):
-    """Logits with penalties, without those of drafts."""
-    if call.entries.repetition is not None:
-        logits = _penalized(call, row, logits, ids, seen(call, row.request, ids), ids * 0)
     return logits
 
 

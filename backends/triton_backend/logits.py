@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from ...core.race import BLOCK_SIZE
-from .adjust import NOWHERE, adjusted, extra_tokens, look_up, next_flag, token_at, with_penalties
+from .adjust import NOWHERE, adjusted, changed, compared, extra_tokens, look_up, next_flag, token_at
 from .random_bits import INTERPRETED
 from .rows import request_slot
 
@@ -69,35 +69,40 @@ def block_logits(call, row, ids):
     """Adjusted logits of a block of a target's row, [N]; -inf outside the vocabulary."""
     logits = raw_logits(call, row, ids)
     if call.entries.bias_ids is not None or call.entries.repetition is not None:
-        logits = with_penalties(call, row, logits, ids)
-        (logits,) = replaced(
-            call, row, [logits], [ids], tl.min(ids, 0) // BLOCK + tl.zeros([1], tl.int32)
-        )
+        logits = changed(call, row, logits, ids, ids * 0.0, ids * 0)
+        block = tl.min(ids, 0) // BLOCK + tl.zeros([1], tl.int32)
+        (logits,) = replaced(call, row, [logits], [ids], block, True)
     if call.masks.words is not None:
         logits = masked(logits, is_allowed(call, row, ids))
     return logits
 
 
 @triton.jit
-def replaced(call, row, parts, ids, block):
+def replaced(call, row, parts, ids, block, STREAMS: tl.constexpr):
     """Logits of blocks, in parts, by ids, with those of biased and drafted tokens.
 
-    These are few in a block, as a rule, and are computed one by one.
+    These are few in a block, as a rule, and are computed one by one. `STREAMS`: there is no other
+    block between these.
     """
     place = tl.arange(0, call.variant.extra_width)
-    tokens = extra_tokens(call, row, place)
-    is_here = (tokens[:, None] // BLOCK == block[None, :]) & (tokens >= 0)[:, None]
-    tokens = tl.where(tl.max(is_here.to(tl.int32), 1) != 0, tokens, -1)
-    following = next_flag(tokens >= 0, -1)
+    tokens, biases = extra_tokens(call, row, place)
+    if STREAMS:
+        inside = (tokens >= tl.min(block, 0) * BLOCK) & (tokens < (tl.max(block, 0) + 1) * BLOCK)
+    else:
+        inside = tl.max((tokens[:, None] // BLOCK == block[None, :]).to(tl.int32), 1) != 0
+    flags = inside & (tokens >= 0)
+    following = next_flag(flags, -1)
     while following < NOWHERE:
-        token = token_at(tokens, following) + tl.zeros([1], tl.int32)
-        logit = tl.max(adjusted(call, row, raw_logits(call, row, token), token), 0)
-        token = tl.max(token, 0)
+        token = token_at(tokens, following)
+        one = token + tl.zeros([1], tl.int32)
+        bias, occurrences = compared(call, one, place, (tokens, biases))
+        logit = raw_logits(call, row, one)
+        logit = tl.max(changed(call, row, logit, one, bias, occurrences), 0)
         if len(ids) == 1:
             parts = [tl.where(ids[n] == token, logit, parts[n]) for n in (0,)]
         else:
             parts = [tl.where(ids[n] == token, logit, parts[n]) for n in (0, 1, 2, 3)]
-        following = next_flag(tokens >= 0, following)
+        following = next_flag(flags, following)
     return parts
 
 

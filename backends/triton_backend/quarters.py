@@ -43,7 +43,8 @@ def row_quarters(call, row, block, STREAMS: tl.constexpr = True):
     """Raw logits of blocks of a row: four times [blocks, QUARTER].
 
     Float32 if target and draft have different dtypes. A draft's row is read by draft ids.
-    `STREAMS`: a program's threads hold 8 logits of a quarter each, so rows may begin anywhere.
+    `STREAMS`: blocks are neighbours, and threads hold 8 logits of a quarter each: rows may begin
+    anywhere.
     """
     base = target_row(call, row)
     vocab_size = row.place * 0 + call.target.vocab_size
@@ -67,7 +68,7 @@ def row_quarters(call, row, block, STREAMS: tl.constexpr = True):
 def law_quarters(call, row, block):
     """Logits with bias, penalties and mask."""
     marks = quarter_marks(call, row, block)
-    return adjusted_quarters(call, row, block, row_quarters(call, row, block, False), marks)
+    return adjusted_quarters(call, row, block, row_quarters(call, row, block, False), marks, False)
 
 
 @triton.jit
@@ -87,13 +88,13 @@ def quarter_marks(call, row, block):
 
 
 @triton.jit
-def adjusted_quarters(call, row, block, quarters, marks):
+def adjusted_quarters(call, row, block, quarters, marks, STREAMS: tl.constexpr = True):
     """Logits with mask and, where they apply, bias and penalties: float32."""
     seen, mask = marks
     quarters = wide(quarters)
     if call.entries.bias_ids is not None or call.entries.repetition is not None:
         if row.adjusts:
-            quarters = _adjusted_quarters(call, row, block, quarters, seen)
+            quarters = _adjusted_quarters(call, row, block, quarters, seen, STREAMS)
     if call.masks.words is not None:
         if row.mask >= 0:
             bit = 1 << quarter_ids(block) % 8
@@ -102,7 +103,7 @@ def adjusted_quarters(call, row, block, quarters, marks):
 
 
 @triton.jit
-def _adjusted_quarters(call, row, block, quarters, seen):
+def _adjusted_quarters(call, row, block, quarters, seen, STREAMS: tl.constexpr):
     ids = quarter_ids(block)
     if call.entries.repetition is not None:
         groups = [_groups_of(block, n) for n in (0, 1, 2, 3)]
@@ -113,7 +114,7 @@ def _adjusted_quarters(call, row, block, quarters, seen):
             for n in (0, 1, 2, 3)
         ]
     parts = [ids + n * QUARTER for n in (0, 1, 2, 3)]
-    return replaced(call, row, quarters, parts, block)
+    return replaced(call, row, quarters, parts, block, STREAMS)
 
 
 @triton.jit

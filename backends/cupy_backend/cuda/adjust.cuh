@@ -44,13 +44,12 @@ __device__ inline float penalised(const Adjustment& a, float logit, bool in_prom
     return count > 0 ? __fsub_rn(logit, a.presence) : logit;
 }
 
-// A token has one bias at most. Several loads are in flight at once.
-__device__ inline float with_bias(const Adjustment& a, i64 id, float logit) {
+// The entry of a token's bias, or -1; it has one at most. Several loads are in flight at once.
+__device__ inline int bias_of(const Adjustment& a, i64 id) {
     int found = -1;
 #pragma unroll 8
-    for (int entry = 0; entry < a.num_bias; ++entry)
-        found = a.bias_ids[entry] == id ? entry : found;
-    return found < 0 ? logit : __fadd_rn(logit, a.bias_values[found]);
+    for (int entry = 0; entry < a.num_bias; ++entry) found = a.bias_ids[entry] == id ? entry : found;
+    return found;
 }
 
 __device__ inline int drafts_equal(const Adjustment& a, i64 id) {
@@ -60,14 +59,14 @@ __device__ inline int drafts_equal(const Adjustment& a, i64 id) {
     return count;
 }
 
-__device__ inline float adjusted(const Adjustment& a, i64 id, float logit) {
-    logit = with_bias(a, id, logit);
+__device__ inline float adjusted(const Adjustment& a, i64 id, int bias, float logit) {
+    if (bias >= 0) logit = __fadd_rn(logit, a.bias_values[bias]);
     if (!a.output_counts) return logit;
     return penalised(a, logit, a.prompt_mask[id], a.output_counts[id] + drafts_equal(a, id));
 }
 
 __device__ COLD float adjust_logit(const Adjustment& a, i64 id, float logit) {
-    return adjusted(a, id, logit);
+    return adjusted(a, id, bias_of(a, id), logit);
 }
 
 // A bit for each of a lane's logits that a list of ids names. By a warp.
@@ -132,7 +131,7 @@ enum Note : u32 {
     NAMED = 1u << 31,  // it is biased, or a draft that some rows count
     IN_PROMPT = 1u << 30,
     PLACE = 1u << 21,          // times its place in the block
-    MOST_COUNTED = PLACE - 1,  // of the output so far
+    MOST_COUNTED = PLACE - 1,  // of the output so far; or 1 + the entry of its bias, 0 for none, if NAMED
 };
 
 __device__ inline u32 touched_by(u32 mark) { return mark & 0xffffu; }
@@ -158,7 +157,8 @@ __device__ inline void mark_block(const Adjustment& a, int block, int num_ids, u
     for (u32 left = fits ? touched : 0; left; left &= left - 1) {
         const u32 bit = left & -left;
         const int id = id_of(block, __ffs(static_cast<int>(left)) - 1);
-        const u32 count = seen >> 16 & bit ? static_cast<u32>(a.output_counts[id]) : 0;
+        u32 count = seen >> 16 & bit ? static_cast<u32>(a.output_counts[id]) : 0;
+        if (named & bit) count = static_cast<u32>(1 + bias_of(a, id));
         fits = fits && count <= MOST_COUNTED;
         *note++ = (named & bit ? NAMED : 0) | (seen & bit ? IN_PROMPT : 0) | id % BLOCK_SIZE * PLACE | count;
     }
@@ -180,8 +180,9 @@ __device__ inline u32 mark_of(const Adjustment& a, int block, int num_ids) {
 }
 
 __device__ inline float adjusted_as_noted(const Adjustment& a, i64 id, u32 note, float logit) {
-    if (note & NAMED) return adjusted(a, id, logit);
-    return penalised(a, logit, note & IN_PROMPT, static_cast<int>(note & MOST_COUNTED));
+    const int count = static_cast<int>(note & MOST_COUNTED);
+    if (note & NAMED) return adjusted(a, id, count - 1, logit);
+    return penalised(a, logit, note & IN_PROMPT, count);
 }
 
 // Bias and penalties of those of a lane's logits that are marked, one in each lane at a time. By a warp.
@@ -197,7 +198,7 @@ __device__ inline void adjust_marked(
         float logit = 0.0f;
 #pragma unroll
         for (int i = 0; i < PER_LANE; ++i) logit = i == j ? logits[i] : logit;
-        if (touched && !is_noted(mark)) logit = adjusted(a, id_of(block, j), logit);
+        if (touched && !is_noted(mark)) logit = adjusted(a, id_of(block, j), bias_of(a, id_of(block, j)), logit);
         else if (touched) logit = adjusted_as_noted(a, id_of(block, j), note, logit);
 #pragma unroll
         for (int i = 0; i < PER_LANE; ++i) logits[i] = i == j ? logit : logits[i];

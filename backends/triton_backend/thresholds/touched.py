@@ -80,7 +80,7 @@ def list_touched(call, row):
 def _list_extra(call, row):
     """List what has a bias or is a draft, and was not seen."""
     place = tl.arange(0, call.variant.extra_width)
-    tokens = extra_tokens(call, row, place)
+    tokens, _biases = extra_tokens(call, row, place)
     wanted = tokens >= 0
     if call.scratch.seen is not None:
         byte = tl.load(seen_bytes_of(call, row.request) + tokens // 8, mask=wanted, other=0)
