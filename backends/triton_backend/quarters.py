@@ -49,18 +49,18 @@ def row_quarters(call, row, block, STREAMS: tl.constexpr = True):
     base = target_row(call, row)
     vocab_size = row.place * 0 + call.target.vocab_size
     if call.draft.logits is None:
-        quarters = _quarters(call, base, call.target.inverse_map, vocab_size, block, STREAMS)
+        quarters = _quarters(call, base, vocab_size, block, STREAMS)
     elif call.draft.logits.dtype == call.target.logits.dtype:
         if row.is_draft:
             base = draft_row(call, row)
             vocab_size = row.place * 0 + call.draft.vocab_size
-        quarters = _quarters(call, base, None, vocab_size, block, STREAMS)
+        quarters = _quarters(call, base, vocab_size, block, STREAMS)
     elif row.is_draft:
         quarters = wide(
-            _quarters(call, draft_row(call, row), None, call.draft.vocab_size, block, STREAMS)
+            _quarters(call, draft_row(call, row), call.draft.vocab_size, block, STREAMS)
         )
     else:
-        quarters = wide(_quarters(call, base, None, vocab_size, block, STREAMS))
+        quarters = wide(_quarters(call, base, vocab_size, block, STREAMS))
     return quarters
 
 
@@ -92,49 +92,45 @@ def adjusted_quarters(call, row, block, quarters, marks, STREAMS: tl.constexpr =
     """Logits with mask and, where they apply, bias and penalties: float32."""
     seen, mask = marks
     quarters = wide(quarters)
-    if call.entries.bias_ids is not None or call.entries.repetition is not None:
-        if row.adjusts:
-            quarters = _adjusted_quarters(call, row, block, quarters, seen, STREAMS)
-    if call.masks.words is not None:
-        if row.mask >= 0:
-            bit = 1 << quarter_ids(block) % 8
-            quarters = [masked(quarters[n], _spread(mask[n]) & bit != 0) for n in (0, 1, 2, 3)]
+    if (call.entries.bias_ids is not None or call.entries.repetition is not None) and row.adjusts:
+        quarters = _adjusted_quarters(call, row, block, quarters, seen, STREAMS)
+    if call.masks.words is not None and row.mask >= 0:
+        bit = 1 << quarter_ids(block) % 8
+        quarters = [masked(quarters[n], _spread(mask[n]) & bit != 0) for n in (0, 1, 2, 3)]
     return quarters
 
 
 @triton.jit
 def _adjusted_quarters(call, row, block, quarters, seen, STREAMS: tl.constexpr):
-    ids = quarter_ids(block)
+    ids = [quarter_ids(block) + n * QUARTER for n in (0, 1, 2, 3)]
     if call.entries.repetition is not None:
         groups = [_groups_of(block, n) for n in (0, 1, 2, 3)]
         quarters = [
-            penalized(
-                call, row, quarters[n], ids + n * QUARTER, _spread(groups[n]), _spread(seen[n])
-            )
+            penalized(call, row, quarters[n], ids[n], _spread(groups[n]), _spread(seen[n]))
             for n in (0, 1, 2, 3)
         ]
-    parts = [ids + n * QUARTER for n in (0, 1, 2, 3)]
-    return replaced(call, row, quarters, parts, block, STREAMS)
+    return replaced(call, row, quarters, ids, block, STREAMS)
 
 
 @triton.jit
-def _quarters(call, base, inverse_map, vocab_size, block, STREAMS: tl.constexpr):
+def _quarters(call, base, vocab_size, block, STREAMS: tl.constexpr):
     HALF: tl.constexpr = base.dtype.element_ty.primitive_bitwidth == 16
-    if call.variant.realigns and HALF and STREAMS and inverse_map is None:
+    if call.variant.realigns and HALF and STREAMS and call.target.inverse_map is None:
         # What is behind the row may not be ours to read.
         if (tl.max(block, 0) + 1) * BLOCK + BEHIND > vocab_size:
-            quarters = _one_by_one(base, inverse_map, vocab_size, block)
+            quarters = _one_by_one(call, base, vocab_size, block)
         else:
             pair = block[:, None] * (BLOCK // 2) + tl.arange(0, QUARTER // 2)[None, :]
             quarters = [realigned(base, pair + n * (QUARTER // 2)) for n in (0, 1, 2, 3)]
     else:
-        quarters = _one_by_one(base, inverse_map, vocab_size, block)
+        quarters = _one_by_one(call, base, vocab_size, block)
     return quarters
 
 
 @triton.jit
-def _one_by_one(base, inverse_map, vocab_size, block):
+def _one_by_one(call, base, vocab_size, block):
     ids = quarter_ids(block)
+    inverse_map = call.target.inverse_map
     return [load_row(base, inverse_map, vocab_size, ids + n * QUARTER) for n in (0, 1, 2, 3)]
 
 
