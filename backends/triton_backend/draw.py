@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from .adjust import NOWHERE, next_flag
-from .logits import BLOCK, LOG2_E, NEVER, block_logits, draft_logits
+from .logits import BLOCK, LOG2_E, NEVER, draft_logits, target_logits
 from .quarters import QUARTER, law_quarters, quarter_ids, quarters_max, quarters_sum
 from .random_bits import BLOCK_LEVEL, RECOVER, TOKEN_LEVEL, arrivals
 from .records import blocks_of, load_blocks, log_probs
@@ -75,7 +75,7 @@ def drawn_token(call, row, draw):
     found = winner < call.scratch.num_blocks
     winner = tl.where(found, winner, 0)
     token_id = winner * BLOCK + tl.arange(0, BLOCK)
-    logits = block_logits(call, row, token_id)
+    logits = target_logits(call, row, token_id)
     log_p, share = excess(call, row, draw, logits, token_id)
     noise = arrivals(draw.noise, TOKEN_LEVEL, winner * BLOCK, BLOCK)
     weights = tl.exp(log_p - tl.max(log_p, 0)) * share
@@ -175,7 +175,7 @@ def _lowest_drafted(call, row, largest):
     best = row.place.to(tl.int64) * 0 + NONE
     while following < NOWHERE:
         token_id = following * BLOCK + tl.arange(0, BLOCK)
-        logits = block_logits(call, row, token_id)
+        logits = target_logits(call, row, token_id)
         inside = token_id < call.target.vocab_size
         draft_id = tl.load(call.target.inverse_map + token_id, mask=inside, other=-1).to(tl.int64)
         tied = tl.where(logits == highest, (draft_id << 32) + token_id, NONE)

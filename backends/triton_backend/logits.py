@@ -55,23 +55,18 @@ def widened(logits):
 
 @triton.jit
 def target_logits(call, row, ids):
-    """Adjusted logits of any few tokens of a target's row, [N]; -inf outside the vocabulary."""
+    """Adjusted logits of a block, or of fewer tokens, of a target's row, [N].
+
+    They are -inf outside the vocabulary.
+    """
     logits = raw_logits(call, row, ids)
     if call.entries.bias_ids is not None or call.entries.repetition is not None:
-        logits = adjusted(call, row, logits, ids)
-    if call.masks.words is not None:
-        logits = masked(logits, is_allowed(call, row, ids))
-    return logits
-
-
-@triton.jit
-def block_logits(call, row, ids):
-    """Adjusted logits of a block of a target's row, [N]; -inf outside the vocabulary."""
-    logits = raw_logits(call, row, ids)
-    if call.entries.bias_ids is not None or call.entries.repetition is not None:
-        logits = changed(call, row, logits, ids, ids * 0.0, ids * 0)
-        block = tl.min(ids, 0) // BLOCK + tl.zeros([1], tl.int32)
-        (logits,) = replaced(call, row, [logits], [ids], block, True)
+        if ids.shape[0] < BLOCK:
+            logits = adjusted(call, row, logits, ids)
+        else:
+            logits = changed(call, row, logits, ids, ids * 0.0, ids * 0)
+            block = tl.min(ids, 0) // BLOCK + tl.zeros([1], tl.int32)
+            (logits,) = replaced(call, row, [logits], [ids], block, True)
     if call.masks.words is not None:
         logits = masked(logits, is_allowed(call, row, ids))
     return logits

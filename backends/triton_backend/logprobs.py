@@ -9,7 +9,7 @@ import triton.language as tl
 
 from .adjust import NOWHERE
 from .draw import lowest_argmax
-from .logits import BLOCK, NEVER, block_logits, raw_logits
+from .logits import BLOCK, NEVER, raw_logits, target_logits
 from .records import Law, blocks_of, law_of, load_blocks, log_probs, record_words, summed
 from .rows import entry_of, open_row
 
@@ -73,7 +73,7 @@ def _block(call, row, law, processed, block):
     """Token ids of one block, and its logits in the request's mode: [BLOCK] each."""
     token_id = block * BLOCK + tl.arange(0, BLOCK)
     if processed:
-        logits = block_logits(call, row, token_id)
+        logits = target_logits(call, row, token_id)
     else:
         logits = raw_logits(call, row, token_id)
     return token_id, tl.where(logits >= law.threshold, logits, NEVER)
