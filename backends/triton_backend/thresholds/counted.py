@@ -122,7 +122,7 @@ def _count_part(call, row, first_tile, last_tile, own, part, TILE: tl.constexpr)
         bins.add_up(call, row, own, counted == HALVES, dropped)
         if call.scratch.touched is not None:
             if listed:
-                count_touched(call, row, low, moves, (row_max, inverse), part)
+                count_touched(call, row, low, moves, row_max, inverse, *part)
             elif row.adjusts:
                 tl.store(words + records.ODD_BITS, 1)
         elif call.variant.key_shift < 16:

@@ -47,10 +47,9 @@ def start_round(call, row, counted, low, high, least, search):
     tl.store(masses + records.WHOLE, whole)
     place = tl.arange(0, BINS)
     tl.store(numbers_of(call, row) + place, 0)
-    if call.scratch.odd is not None:
-        if (counted == HALVES) & row.adjusts:
-            tl.store(odd_masses_of(call, row) + place, tl.zeros([BINS], tl.int64))
-            tl.store(odd_numbers_of(call, row) + place, 0)
+    if call.scratch.odd is not None and (counted == HALVES) & row.adjusts:
+        tl.store(odd_masses_of(call, row) + place, tl.zeros([BINS], tl.int64))
+        tl.store(odd_numbers_of(call, row) + place, 0)
 
 
 @triton.jit
@@ -102,37 +101,35 @@ def _find(call, row, recipe, span, least, search, guessed):
     GUESSES: tl.constexpr = (
         call.variant.masses and call.variant.key_shift < 16 and call.scratch.touched is None
     )
-    if call.variant.ranks:
-        if by_mass == 0:
-            if above + sums[0] < recipe.top_k:
-                # All of these few are kept, unless the threshold was expected too high.
-                is_open = span.low > least
-                counted = tl.where(is_open, HALVES, BETWEEN)
-                begin = least + 0
-                # Block masses miss what is below the expected threshold.
-                tl.store(words + records.EXACT, 0)
-            else:
-                bin_ = find_bin(call, row, span, groups, above, recipe.top_k.to(tl.int64), NUMBER)
-                is_open = (bin_.known & bin_.precise) == 0
-                begin = tl.maximum(bin_.begin, begin)
-                kept = bin_.kept
-                if is_open:
-                    counted = tl.where(bin_.known & (recipe.top_p == 1.0), NOTHING, BETWEEN)
-                    end = tl.minimum(bin_.last, end)
-                    above += bin_.above
-                    if GUESSES:
-                        if span.by_halves & (recipe.top_p < 1.0):
-                            surplus = above + _number_in(call, row, bin_) - recipe.top_k
-                            each = mass_of(from_key(bin_.begin, 0), span.row_max, span.inverse)
-                            likely = recipe.top_p.to(tl.float64) * (kept - surplus * each)
-                            guess = _guess(call, row, span, groups, likely.to(tl.int64))
-                            tl.store(words + records.GUESS_LOW, guess[0])
-                            tl.store(words + records.GUESS_HIGH, guess[1])
-            if is_open == 0:
-                by_mass = recipe.top_p < 1.0
-                is_open = by_mass
-                end = as_key(span.row_max, 0)
-                whole = kept + 0
+    if call.variant.ranks and by_mass == 0:
+        if above + sums[0] < recipe.top_k:
+            # All of these few are kept, unless the threshold was expected too high.
+            is_open = span.low > least
+            counted = tl.where(is_open, HALVES, BETWEEN)
+            begin = least + 0
+            # Block masses miss what is below the expected threshold.
+            tl.store(words + records.EXACT, 0)
+        else:
+            bin_ = find_bin(call, row, span, groups, above, recipe.top_k.to(tl.int64), NUMBER)
+            is_open = (bin_.known & bin_.precise) == 0
+            begin = tl.maximum(bin_.begin, begin)
+            kept = bin_.kept
+            if is_open:
+                counted = tl.where(bin_.known & (recipe.top_p == 1.0), NOTHING, BETWEEN)
+                end = tl.minimum(bin_.last, end)
+                above += bin_.above
+                if GUESSES and span.by_halves & (recipe.top_p < 1.0):
+                    surplus = above + _number_in(call, row, bin_) - recipe.top_k
+                    each = mass_of(from_key(bin_.begin, 0), span.row_max, span.inverse)
+                    likely = recipe.top_p.to(tl.float64) * (kept - surplus * each)
+                    guess = _guess(call, row, span, groups, likely.to(tl.int64))
+                    tl.store(words + records.GUESS_LOW, guess[0])
+                    tl.store(words + records.GUESS_HIGH, guess[1])
+        if is_open == 0:
+            by_mass = recipe.top_p < 1.0
+            is_open = by_mass
+            end = as_key(span.row_max, 0)
+            whole = kept + 0
     low = begin + 0
     if call.variant.masses:
         if by_mass & holds_all:
@@ -162,10 +159,9 @@ def _find(call, row, recipe, span, least, search, guessed):
                         # Bounds of masses exclude too few bins. The mass of the upper half tells
                         # in which half the threshold is.
                         low = (end.to(tl.int64) - left // 2).to(tl.int32)
-                    if GUESSES:
-                        if span.by_halves:
-                            guess = _guess(call, row, span, groups, needed)
-                            low, end, counted = _guessed(guess, low, begin, end)
+                    if GUESSES and span.by_halves:
+                        guess = _guess(call, row, span, groups, needed)
+                        low, end, counted = _guessed(guess, low, begin, end)
         elif GUESSES and call.variant.ranks:
             if by_mass & (span.by_halves == 0):
                 of_guess = records.GUESS_LOW, records.GUESS_HIGH

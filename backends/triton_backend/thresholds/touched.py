@@ -113,14 +113,11 @@ def _num_bits(bits):
 
 
 @triton.jit
-def count_touched(call, row, low, moves, law, part):
+def count_touched(call, row, low, moves, row_max, inverse, part, num_parts):
     """Weigh a part of the listed logits where they are odd; move their counts if raw ones count.
 
-    Nothing counts below `low`; `moves` says whether raw logits were counted. `law` holds the row's
-    largest logit and 1 / temperature, `part` which part it is of how many.
+    Nothing counts below `low`; `moves` says whether raw logits were counted.
     """
-    row_max, inverse = law
-    part, num_parts = part
     number = num_touched(call, row)
     listed = call.scratch.touched + row.request.to(tl.int64) * MOST_TOUCHED
     for first in range(part * EACH, number, num_parts * EACH):
@@ -158,9 +155,6 @@ def odd_reaching(call, row, span, first, last, needed, BY_NUMBER: tl.constexpr):
     inside = (keys >= first) & (keys <= last)
     keys = tl.where(inside, keys, LOWEST_KEY)
     masses = mass_of(from_key(keys, 0), span.row_max, span.inverse)
-    if BY_NUMBER:
-        weights = inside.to(tl.int64)
-    else:
-        weights = tl.where(inside, masses, 0)
+    weights = inside.to(tl.int64) if BY_NUMBER else tl.where(inside, masses, 0)
     key = highest_reaching(keys, weights, needed.to(tl.float64))
     return key, tl.sum(tl.where(inside & (keys < key), masses, 0), 0)
