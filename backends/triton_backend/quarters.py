@@ -56,9 +56,8 @@ def row_quarters(call, row, block, STREAMS: tl.constexpr = True):
             vocab_size = row.place * 0 + call.draft.vocab_size
         quarters = _quarters(call, base, vocab_size, block, STREAMS)
     elif row.is_draft:
-        quarters = wide(
-            _quarters(call, draft_row(call, row), call.draft.vocab_size, block, STREAMS)
-        )
+        drafts = draft_row(call, row)
+        quarters = wide(_quarters(call, drafts, call.draft.vocab_size, block, STREAMS))
     else:
         quarters = wide(_quarters(call, base, vocab_size, block, STREAMS))
     return quarters
