@@ -54,14 +54,13 @@ def test_draft(call, row, law, drafted, tested):
     dense = row.place < 0
     usable = row.place >= 0
     draft_law = law
-    if call.draft.logits is not None:
-        if tested:
-            draft_row = open_row(call, row.slot.to(tl.int32) + call.variant.num_drafts + 1)
-            if draft_row.exists:
-                found, usable = law_of(call, draft_row)
-                if usable:
-                    dense = draft_row.exists
-                    draft_law = found
+    if call.draft.logits is not None and tested:
+        draft_row = open_row(call, row.slot.to(tl.int32) + call.variant.num_drafts + 1)
+        if draft_row.exists:
+            found, usable = law_of(call, draft_row)
+            if usable:
+                dense = draft_row.exists
+                draft_law = found
     log_q = tl.where(dense, log_probs(draft_logit, draft_law), 0.0)
     log_ratio = tl.where(log_p > NEVER, log_p - log_q, NEVER)
     return Tested(token, logit, allowed, log_p, log_ratio, dense, usable, draft_law)
@@ -127,7 +126,6 @@ def leniency_of(call, row, law, test):
         undecided = tl.where(nats >= call.leniency.strictness, 1.0, 0.0)
     accepted = accepts(call, test.logit, law, bar_of(call, row, law))
     caused = tl.where(accepted, tl.maximum(1.0 - tl.exp(test.log_p), 0.0), 0.0)
-    if call.draft.logits is not None:
-        if test.dense:
-            caused = load_sum(call, row.request, row.place, MOVED)
+    if call.draft.logits is not None and test.dense:
+        caused = load_sum(call, row.request, row.place, MOVED)
     return accepted, undecided, caused

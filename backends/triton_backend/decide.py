@@ -38,10 +38,9 @@ def decide_stage(call):
             nothing = (law.log_total == NEVER) & (row.mask >= 0)
             kind = tl.where(nothing, STOP_MASK, kind)
     store_decision(call, row, kind, token, ratio, log_p)
-    if call.variant.filters:
-        if tl.program_id(0) == 0:
-            # No program counts any more.
-            tl.store(call.scratch.counters + tl.arange(0, NUM_COUNTERS), 0)
+    if call.variant.filters and tl.program_id(0) == 0:
+        # No program counts any more.
+        tl.store(call.scratch.counters + tl.arange(0, NUM_COUNTERS), 0)
     if call.variant.policy != "block":
         tl.debug_barrier()
         if tl.atomic_add(call.scratch.arrivals + request.index, 1) == NUM_DRAFTS:
@@ -81,11 +80,10 @@ def _judged(call, request, row, law, drafted):
         accepted = token == test.token
     elif POLICY != "rates":
         accepted = tl.where(request.greedy, token == test.token, accepted)
-    if call.variant.is_lossy:
-        if tested & test.usable:
-            lenient, second_number, first_number = leniency_of(call, row, law, test)
-            if POLICY != "fly":
-                accepted = lenient
+    if call.variant.is_lossy and tested & test.usable:
+        lenient, second_number, first_number = leniency_of(call, row, law, test)
+        if POLICY != "fly":
+            accepted = lenient
     if call.masks.words is not None:
         # Under other policies a token of probability 0 does not survive.
         if POLICY == "rates":

@@ -81,9 +81,8 @@ def drawn_token(call, row, draw):
     weights = tl.exp(log_p - tl.max(log_p, 0)) * share
     scores = tl.where(log_p > NEVER, weights / noise, NEVER)
     token = lowest_argmax(tl.where(draw.greedy, logits, scores), token_id)
-    if call.target.inverse_map is not None:
-        if draw.greedy:
-            token = _lowest_drafted(call, row, largest)
+    if call.target.inverse_map is not None and draw.greedy:
+        token = _lowest_drafted(call, row, largest)
     return tl.where(found, token, -1)
 
 

@@ -139,9 +139,8 @@ def open_row(call, slot):
         second = index >= FIRST
         place = tl.where(second, index - FIRST, place)
     exists = place < num_rows - (is_draft | second).to(tl.int32)
-    if call.draft.logits is not None:
-        if is_draft:
-            exists = exists & (temperature_of(call, call.draft_recipe, request) != 0.0)
+    if call.draft.logits is not None and is_draft:
+        exists = exists & (temperature_of(call, call.draft_recipe, request) != 0.0)
     base = request.to(tl.int64) * ROWS
     source = base + tl.where(second, place, index)
     mask = start * 0 - 1
@@ -182,10 +181,9 @@ def row_recipe(call, row):
     """A row's `Recipe`; relaxed acceptance makes that of the target's second rows."""
     temperature, min_p, top_k, top_p = _recipe(call, call.target_recipe, row.request)
     vocab_size = row.place * 0 + call.target.vocab_size
-    if call.draft.logits is not None:
-        if row.is_draft:
-            temperature, min_p, top_k, top_p = _recipe(call, call.draft_recipe, row.request)
-            vocab_size = row.place * 0 + call.draft.vocab_size
+    if call.draft.logits is not None and row.is_draft:
+        temperature, min_p, top_k, top_p = _recipe(call, call.draft_recipe, row.request)
+        vocab_size = row.place * 0 + call.draft.vocab_size
     if call.variant.policy == "relaxed":
         second = row.slot != row.source
         min_p = tl.where(second, 0.0, min_p)

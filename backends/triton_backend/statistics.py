@@ -52,11 +52,10 @@ def statistics_stage(call, num_parts, tiles_per_part):
             block = tile * TILE + tl.arange(0, TILE)
             marks = quarter_marks(call, row, block)
             quarters = row_quarters(call, row, block)
-            if call.scratch.raw is not None:
-                if row.is_draft == 0:
-                    place = row.request.to(tl.int64) * (call.variant.num_drafts + 1) + row.place
-                    raw = call.scratch.raw + place * record_words(call)
-                    _store(call, raw, block, wide(quarters), 1.0)
+            if call.scratch.raw is not None and row.is_draft == 0:
+                place = row.request.to(tl.int64) * (call.variant.num_drafts + 1) + row.place
+                raw = call.scratch.raw + place * record_words(call)
+                _store(call, raw, block, wide(quarters), 1.0)
             quarters = adjusted_quarters(call, row, block, quarters, marks)
             _store(call, blocks, block, quarters, inverse)
 

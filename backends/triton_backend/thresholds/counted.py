@@ -97,10 +97,9 @@ def _count_part(call, row, first_tile, last_tile, own, part, TILE: tl.constexpr)
             largest = tl.load(source + block, mask=inside & (weighs != 0), other=NEVER)
             marks = quarter_marks(call, read, block)
             raw = row_quarters(call, read, block)
-            if ARE_HALVES:
-                if are_raw:
-                    for n in tl.static_range(4):
-                        bins.count_halves(call, row, own, raw[n], low, value)
+            if ARE_HALVES and are_raw:
+                for n in tl.static_range(4):
+                    bins.count_halves(call, row, own, raw[n], low, value)
             if weighs | (are_raw == 0):
                 quarters = adjusted_quarters(call, read, block, raw, marks)
                 if counted >= BETWEEN:

@@ -162,11 +162,10 @@ def _find(call, row, recipe, span, least, search, guessed):
                     if GUESSES and span.by_halves:
                         guess = _guess(call, row, span, groups, needed)
                         low, end, counted = _guessed(guess, low, begin, end)
-        elif GUESSES and call.variant.ranks:
-            if by_mass & (span.by_halves == 0):
-                of_guess = records.GUESS_LOW, records.GUESS_HIGH
-                stored = [tl.load(words + n, cache_modifier=".cg") for n in of_guess]
-                low, end, counted = _guessed(stored, low, begin, end)
+        elif GUESSES and call.variant.ranks and by_mass & (span.by_halves == 0):
+            of_guess = records.GUESS_LOW, records.GUESS_HIGH
+            stored = [tl.load(words + n, cache_modifier=".cg") for n in of_guess]
+            low, end, counted = _guessed(stored, low, begin, end)
     if is_open:
         start_round(call, row, counted, low, end, begin, (by_mass, whole, above))
         queue_again(call, row.slot)

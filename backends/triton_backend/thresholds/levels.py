@@ -87,10 +87,7 @@ def bin_keys(span, place):
 def bin_masses(call, row, span, place, number, WHAT: tl.constexpr):
     """The masses of bins with these numbers of logits, AT_LEAST or AT_MOST: int64."""
     first, even, last, is_inner = bin_keys(span, place)
-    if WHAT == AT_LEAST:
-        key = tl.maximum(first, span.low)
-    else:
-        key = tl.minimum(last, span.high)
+    key = tl.maximum(first, span.low) if WHAT == AT_LEAST else tl.minimum(last, span.high)
     is_even = span.by_halves & span.exact & is_inner
     logit = from_key(tl.where(is_even, even, key), 0)
     masses = number.to(tl.int64) * mass_of(logit, span.row_max, span.inverse)
@@ -163,14 +160,13 @@ def find_bin(call, row, span, groups, above, needed, WHAT: tl.constexpr):
     _least, heaviest = _bounds(span, sums, higher_least, higher_most)
     odd_number = number * 0
     odd_mass = own_least * 0
-    if call.scratch.odd is not None:
-        if span.by_halves & span.exact & row.adjusts:
-            odd_number = odd_numbers_of(call, row) + found * EACH + here
-            odd_number = tl.load(odd_number, cache_modifier=".cg")
-            # The bin's other logits are even.
-            _first, even, _last, _is_inner = bin_keys(span, found * EACH + here)
-            each = mass_of(from_key(even, 0), span.row_max, span.inverse)
-            odd_mass = own_least - (number - odd_number).to(tl.int64) * each
+    if call.scratch.odd is not None and span.by_halves & span.exact & row.adjusts:
+        odd_number = odd_numbers_of(call, row) + found * EACH + here
+        odd_number = tl.load(odd_number, cache_modifier=".cg")
+        # The bin's other logits are even.
+        _first, even, _last, _is_inner = bin_keys(span, found * EACH + here)
+        each = mass_of(from_key(even, 0), span.row_max, span.inverse)
+        odd_mass = own_least - (number - odd_number).to(tl.int64) * each
     odd = odd_mass
     if WHAT == NUMBER:
         odd = odd_number.to(tl.int64)
