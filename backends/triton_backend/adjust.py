@@ -67,15 +67,12 @@ LOOK_UP = tl.constexpr("""{
 
 @triton.jit
 def seen(call, request, ids):
-    """1 where a token is in the prompt or the output, any shape: int32; zeros without penalties."""
-    flags = ids * 0
-    if call.entries.repetition is not None:
-        inside = ids < call.target.vocab_size
-        base = request_slot(call, request) * call.requests.counts_stride
-        in_output = tl.load(call.requests.output_counts + base + ids, mask=inside, other=0)
-        in_prompt = tl.load(call.requests.prompt_mask + base + ids, mask=inside, other=0)
-        flags = ((in_output > 0) | (in_prompt != 0)).to(tl.int32)
-    return flags
+    """1 where a token is in the prompt or the output, any shape: int32."""
+    inside = ids < call.target.vocab_size
+    base = request_slot(call, request) * call.requests.counts_stride
+    in_output = tl.load(call.requests.output_counts + base + ids, mask=inside, other=0)
+    in_prompt = tl.load(call.requests.prompt_mask + base + ids, mask=inside, other=0)
+    return ((in_output > 0) | (in_prompt != 0)).to(tl.int32)
 
 
 @triton.jit
