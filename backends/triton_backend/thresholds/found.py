@@ -75,7 +75,7 @@ def find_threshold(call, row):
     else:
         span = Span(counted == HALVES, low, high, odd_bits == 0, mass, row_max, recipe.inverse)
         search = by_mass != 0, whole, above.to(tl.int64)
-        _find(call, row, recipe, span, least, search, counted == GUESSED)
+        _find(call, row, recipe, span, least, *search, counted == GUESSED)
 
 
 @triton.jit
@@ -85,8 +85,7 @@ def _close(call, row, kept, threshold):
 
 
 @triton.jit
-def _find(call, row, recipe, span, least, search, guessed):
-    by_mass, whole, above = search
+def _find(call, row, recipe, span, least, by_mass, whole, above, guessed):
     words = words_of(call, blocks_of(call, row.slot), tl.int32)
     groups = bin_groups(call, row, span)
     _groups, sums = groups
