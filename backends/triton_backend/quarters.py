@@ -8,7 +8,6 @@ kernel.
 import triton
 import triton.language as tl
 
-from ...core.race import BLOCK_SIZE
 from .adjust import penalized
 from .logits import (
     BLOCK,
@@ -25,7 +24,7 @@ from .logits import (
 )
 from .realigned import BEHIND, realigned
 
-QUARTER = tl.constexpr(BLOCK_SIZE // 4)
+QUARTER = tl.constexpr(BLOCK.value // 4)
 """The logits that 16 lanes read at once, 8 each."""
 
 TILE = tl.constexpr(4)
