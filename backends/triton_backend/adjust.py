@@ -103,9 +103,9 @@ def next_flag(flags, last):
 
 
 @triton.jit
-def token_at(tokens, place):
-    """One of the tokens: scalar."""
-    return tl.sum(tl.where(tl.arange(0, tokens.shape[0]) == place, tokens, 0), 0)
+def value_at(values, place, chosen):
+    """The value at one place: scalar; others may be anything."""
+    return tl.sum(tl.where(place == chosen, values, 0), 0)
 
 
 @triton.jit

@@ -4,10 +4,11 @@ import triton
 import triton.language as tl
 
 from .accept import SURVIVED, load_sum, open_draft, sums_of, test_draft
+from .adjust import value_at
 from .device import wait_for_stage_before
 from .draw import certain_token, drawable_statistics, set_up
 from .logits import NEVER
-from .outputs import ENDS, at_row, first_halt, write_outputs
+from .outputs import ENDS, first_halt, write_outputs
 from .quarters import TILE
 from .random_bits import log_acceptance_uniform
 from .records import law_of, load_decisions
@@ -40,9 +41,9 @@ def block_stage(call, num_parts, tiles_per_part):
     num_kept, kind = first_halt(row, kinds)
     products = _log_products(ratios, row, NUM_DRAFTS)
     uniforms = log_acceptance_uniform(request.seed, request.position + row - 1, row)
-    asked = at_row(_may_halt(row, num_kept, products, uniforms).to(tl.int32), row, place)
+    asked = value_at(_may_halt(row, num_kept, products, uniforms).to(tl.int32), row, place)
     if (asked != 0) & (one_hot == 0) & (request.greedy == 0):
-        draw, target_row = _residual(call, request, place, at_row(products, row, place))
+        draw, target_row = _residual(call, request, place, value_at(products, row, place))
         first = part * tiles_per_part
         last = tl.minimum(first + tiles_per_part, tl.cdiv(call.scratch.num_blocks, TILE))
         total = index.to(tl.int64) * 0
@@ -58,10 +59,10 @@ def block_stage(call, num_parts, tiles_per_part):
             masses = load_sum(call, index, row, SURVIVED)
         halt = _last_success(row, num_kept, products, masses, uniforms)
         halt = tl.where(request.greedy, num_kept, halt)
-        token = at_row(tokens, row, num_kept)
+        token = value_at(tokens, row, num_kept)
         if halt < num_kept:
             kind = halt * 0 + ENDS
-            draw, target_row = _residual(call, request, halt, at_row(products, row, halt))
+            draw, target_row = _residual(call, request, halt, value_at(products, row, halt))
             token = certain_token(call, target_row, draw)
         write_outputs(call, request, halt, kind, token)
 
@@ -82,7 +83,7 @@ def _log_products(log_ratios, row, NUM_DRAFTS: tl.constexpr):
     products = row.to(tl.float32) * 0.0
     product = tl.max(products, 0) * 0.0
     for place in tl.static_range(NUM_DRAFTS):
-        ratio = at_row(log_ratios, row, place)
+        ratio = value_at(log_ratios, row, place)
         # A product that is 0 stays 0, even if the next token had no draft probability.
         product = tl.where(product > NEVER, tl.minimum(product + ratio, 0.0), product)
         products = tl.where(row == place + 1, product, products)

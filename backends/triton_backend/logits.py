@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from ...core.race import BLOCK_SIZE
-from .adjust import NOWHERE, adjusted, changed, compared, extra_tokens, look_up, next_flag, token_at
+from .adjust import NOWHERE, adjusted, changed, compared, extra_tokens, look_up, next_flag, value_at
 from .random_bits import INTERPRETED
 from .rows import request_slot
 
@@ -88,7 +88,7 @@ def replaced(call, row, parts, ids, block, STREAMS: tl.constexpr):
     flags = inside & (tokens >= 0)
     following = next_flag(flags, -1)
     while following < NOWHERE:
-        token = token_at(tokens, following)
+        token = value_at(tokens, place, following)
         one = token + tl.zeros([1], tl.int32)
         bias, occurrences = compared(call, one, place, (tokens, biases))
         logit = raw_logits(call, row, one)

@@ -5,7 +5,7 @@ import triton.language as tl
 
 from ...core import Status
 from .accept import NUM_SUMS
-from .adjust import NOWHERE
+from .adjust import NOWHERE, value_at
 from .records import load_decisions
 from .rows import drafted_token
 
@@ -18,16 +18,10 @@ BAD_ID = tl.constexpr(int(Status.DRAFT_TOKEN_INVALID))
 
 
 @triton.jit
-def at_row(values, row, chosen):
-    """The value at one row; other rows may hold anything."""
-    return tl.sum(tl.where(row == chosen, values, 0), 0)
-
-
-@triton.jit
 def first_halt(row, kinds):
     """The first row that ends the draft, and why."""
     halt = tl.min(tl.where(kinds != GOES_ON, row, NOWHERE), 0)
-    return halt, at_row(kinds, row, halt)
+    return halt, value_at(kinds, row, halt)
 
 
 @triton.jit
@@ -48,7 +42,7 @@ def conclude(call, request):
         decided = (row <= halt) & (kinds <= ENDS)
         out = call.outputs.total_variation + request.index.to(tl.int64) * (NUM_DRAFTS + 1)
         tl.store(out + row, tl.where(decided, caused, 0.0), mask=row <= NUM_DRAFTS)
-    write_outputs(call, request, halt, kind, at_row(tokens, row, halt))
+    write_outputs(call, request, halt, kind, value_at(tokens, row, halt))
 
 
 @triton.jit

@@ -7,7 +7,7 @@ counts are moved. In bfloat16 only logits of this list can be odd: have a lower 
 import triton
 import triton.language as tl
 
-from ..adjust import extra_tokens, token_at
+from ..adjust import extra_tokens, value_at
 from ..logits import BLOCK, NEVER, is_allowed, masked, raw_logits, seen_bytes_of, target_logits
 from ..records import store_here
 from ..rows import open_row
@@ -86,7 +86,7 @@ def _list_extra(call, row):
         byte = tl.load(seen_bytes_of(call, row.request) + tokens // 8, mask=wanted, other=0)
         wanted = wanted & ((byte.to(tl.int32) >> tokens % 8) & 1 == 0)
         for draft in range(call.variant.num_drafts):
-            wanted = wanted & ((tokens != token_at(tokens, draft)) | (place <= draft))
+            wanted = wanted & ((tokens != value_at(tokens, place, draft)) | (place <= draft))
     out, left = _list_more(call, row, wanted.to(tl.int32))
     if left > 0:
         store_here(out, tokens.to(tl.float32, bitcast=True), wanted)
