@@ -79,7 +79,10 @@ class PenaltyTensors:
 
 @frozen(eq=False)
 class BiasTensors:
-    """A batch of logit biases: [num_reqs, max_entries], unused entries have token id -1."""
+    """A batch of logit biases: [num_reqs, max_entries], unused entries have token id -1.
+
+    A request has one entry per token at most.
+    """
 
     token_ids: Tensor = field(validator=_contiguous)
     values: Tensor = field(validator=_contiguous)

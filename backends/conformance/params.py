@@ -74,7 +74,8 @@ class _Choice:
     def _bias(self) -> dict[int, float]:
         # Ids beyond the vocabulary must have no effect.
         num_ids = self.case.vocab_size + 1
-        ids = self.rng.choice(num_ids, min(int(self.shape.integers(1, 6)), num_ids), replace=False)
+        wanted = min(one_of(self.shape, (1, 2, 5, 40)), num_ids)
+        ids = self.rng.choice(num_ids, wanted, replace=False)
         return {token_id: self._one_bias() for token_id in ids.tolist()}
 
     def _one_bias(self) -> float:

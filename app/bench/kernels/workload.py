@@ -125,6 +125,7 @@ WORST: Sequence[Workload] = (
     Workload(recipe=Recipe(temperature=0.8, top_p=0.9), repetition_penalty=_PENALTY),
     Workload(recipe=Recipe(temperature=0), repetition_penalty=_PENALTY),
     Workload(num_biases=2),
+    Workload(num_biases=300),
     Workload(logprobs=20),
     *(
         Workload(recipe=recipe, allowed=0.5, is_applied=is_applied)
@@ -137,6 +138,7 @@ WORST: Sequence[Workload] = (
     Workload(policy="fly"),
     Workload(dtype="float32"),
     Workload(dtype="float32", recipe=Recipe(temperature=1, top_p=0.9)),
+    Workload(dtype="float32", recipe=_TOP_K_P),
     Workload(vocab_size=32_001, recipe=Recipe(temperature=0.8, top_k=50)),
     Workload(vocab_size=32_001, recipe=_TOP_P),
     Workload(vocab_size=32_000, num_spec_tokens=15, recipe=Recipe(temperature=0.8, top_p=0.9)),
