@@ -21,6 +21,9 @@ from .workspace import Layout
 MOST_FILTERED = 2**19 - 1
 """Filters add up masses of at most 2**44 units each, as int64."""
 
+MOST_EXTRA = 2**18
+"""Four blocks are compared with all at once, and a tensor has at most 2**20 elements."""
+
 NOT_LENIENT = Leniency(0.0, 0.0, 0, 0)
 
 ZERO_BITS = {torch.bfloat16: 16, torch.float16: 13, torch.float32: 0}
@@ -58,7 +61,8 @@ def plan_of(
     """The plan of a verification or, without a policy, of a draw.
 
     Raises:
-        UnavailableError: there are no kernels for the policy, or for a vocabulary of this size.
+        UnavailableError: there are no kernels for the policy, for a vocabulary of this size, or for so many
+            biases.
     """
     step = step_of(batch, params, policy)
     params, draft = step.params, step.draft_logits
@@ -79,6 +83,11 @@ def plan_of(
     is_adjusted = params.bias is not None or has_penalties
     num_biased = 0 if params.bias is None else params.bias.token_ids.shape[1]
     num_drafted = step.num_drafts if has_penalties else 0
+    if num_biased + num_drafted > MOST_EXTRA:
+        raise UnavailableError(
+            f"logit_bias: backend triton takes at most {MOST_EXTRA} biased and drafted tokens, "
+            f"got {num_biased + num_drafted}"
+        )
     zeros = min(ZERO_BITS[rows.dtype] for rows in logits)
     variant = Variant(
         policy=name,

@@ -14,7 +14,6 @@ from transformers import LlamaConfig
 
 from acceptor.adapters.draft_heads.loader import find_head, load_head
 from acceptor.adapters.loader import load_any_model
-from acceptor.app.decode import DecodeStep
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.frontier import Running
@@ -139,11 +138,8 @@ def test_k_may_change_from_step_to_step(
 ) -> None:
     files = CASES["eagle3"].files
     head = load_head(files.save(tmp_path), "eagle3", target.model)
-
-    def changing(step: DecodeStep) -> Runner:
-        return Changing(runner(step), cycle((3, 0, 2, 0, 0, 1)))
-
-    drafts, texts = decode(target.model, head, 3, changing)
+    turns = cycle((3, 0, 2, 0, 0, 1))
+    drafts, texts = decode(target.model, head, 3, lambda step: Changing(runner(step), turns))
     assert {len(draft.token_ids) for draft in drafts} == {1, 2, 3}
     hidden = [hidden_states(target.reference, text, CASES["eagle3"].taps) for text in texts]
     assert distance(arithmetic_of(target, files).draft_logits, drafts, texts, hidden) <= 1e-5

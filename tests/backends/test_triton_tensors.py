@@ -97,10 +97,13 @@ def test_the_workspace_holds_a_few_numbers_per_block_side_by_side(
     assert end <= layout.size == size
 
 
-def test_filters_refuse_a_vocabulary_whose_masses_would_overflow() -> None:
+def test_more_than_kernels_can_hold_is_refused() -> None:
     many = SampleBatch(logits=torch.zeros(1, 2**19), positions=torch.zeros(1, dtype=torch.int64))
     with pytest.raises(UnavailableError, match=r"^vocab_size: .* at most 524287 .*got 524288$"):
         plan_of(many, params(0.9))
+    biased = stacked(1, logit_bias=dict.fromkeys(range(2**18 + 1), 1.0))
+    with pytest.raises(UnavailableError, match=r"^logit_bias: .* at most 262144 .*got 262145$"):
+        plan_of(many, biased)
 
 
 def test_unfit_memory_is_refused_before_anything_is_launched() -> None:

@@ -83,8 +83,9 @@ def _list_extra(call, row):
     tokens, _biases = extra_tokens(call, row, place)
     wanted = tokens >= 0
     if call.scratch.seen is not None:
-        byte = tl.load(seen_bytes_of(call, row.request) + tokens // 8, mask=wanted, other=0)
-        wanted = wanted & ((byte.to(tl.int32) >> tokens % 8) & 1 == 0)
+        token = tl.where(wanted, tokens, 0)
+        byte = tl.load(seen_bytes_of(call, row.request) + token // 8).to(tl.int32)
+        wanted = wanted & ((byte >> token % 8) & 1 == 0)
         for draft in range(call.variant.num_drafts):
             wanted = wanted & ((tokens != value_at(tokens, place, draft)) | (place <= draft))
     out, left = _list_more(call, row, wanted.to(tl.int32))
