@@ -61,8 +61,8 @@ def plan_of(
     """The plan of a verification or, without a policy, of a draw.
 
     Raises:
-        UnavailableError: there are no kernels for the policy, for a vocabulary of this size, or for so many
-            biases.
+        UnavailableError: there are no kernels for the policy, for a vocabulary of this size, or
+            for so many biases.
     """
     step = step_of(batch, params, policy)
     params, draft = step.params, step.draft_logits
