@@ -129,7 +129,7 @@ def random_head(config_file: Path, kind: str, target: AnyModel) -> Head:
 
 def _mtp(target: AnyModel) -> Any:
     if isinstance(target, TransformerModel):
-        raise UnavailableError("drafter mtp: expected the adapter transformers, got own")
+        raise UnavailableError("drafter mtp: expected the model adapter transformers, got own")
     from ..library_model import mtp  # noqa: PLC0415, an extra
 
     return mtp

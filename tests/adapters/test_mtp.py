@@ -177,7 +177,7 @@ def test_a_layer_that_is_not_there_is_refused(
     llama = save(FAMILIES["llama"]).directory
     with pytest.raises(CheckpointError, match="model_type: expected glm4_moe_lite"):
         load_head(llama, "mtp", load_any_model(llama, adapter="transformers"))
-    with pytest.raises(UnavailableError, match="drafter mtp: expected the adapter transformers"):
+    with pytest.raises(UnavailableError, match="expected the model adapter transformers"):
         load_head(llama, "mtp", load_any_model(llama))
 
 

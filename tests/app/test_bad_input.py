@@ -85,7 +85,7 @@ RANDOM, KERNELS = "bench --random-weights large.json", "bench kernels --device c
         ("translate", "No such command 'translate'"),
         (f"{RANDOM} --drafter model", "--drafter: expected --draft-random-weights beside model"),
         (f"{RANDOM} --drafter eagle3", "--drafter: expected --draft-random-weights beside eagle3"),
-        (f"{RANDOM} --drafter mtp", "drafter mtp: expected the adapter transformers, got own"),
+        (f"{RANDOM} --drafter mtp", "drafter mtp: expected the model adapter transformers"),
         (f"{RANDOM} --target-layers 9", "--target-layers: expected a number in [1, 2], got 9"),
         (f"{RANDOM} --drafter early-exit --layer-decay 0", "--layer-decay: expected"),
         (f"{RANDOM} --device meta", "--device: expected cpu or cuda, got meta"),
