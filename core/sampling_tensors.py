@@ -79,10 +79,7 @@ class PenaltyTensors:
 
 @frozen(eq=False)
 class BiasTensors:
-    """A batch of logit biases: [num_reqs, max_entries], unused entries have token id -1.
-
-    A request has one entry per token at most.
-    """
+    """Logit biases, at most one per token: [num_reqs, max_entries]; unused ids are -1."""
 
     token_ids: Tensor = field(validator=_contiguous)
     values: Tensor = field(validator=_contiguous)

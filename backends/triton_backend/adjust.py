@@ -9,7 +9,7 @@ from .rows import drafted_token, entry_of, request_slot
 NOWHERE = tl.constexpr(2147483647)
 
 COMPARED = tl.constexpr(16)
-"""With how many extra tokens several ids are compared at once."""
+"""With how many extra tokens ids are compared at once; with 128 ids, 16 pairs for each thread."""
 
 _PENALIZE_EACH = """
     and.b32 some, ${seen}, ${bit};
