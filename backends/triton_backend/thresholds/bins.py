@@ -22,7 +22,12 @@ BEYOND = tl.constexpr(BELOW.value + SIGN.value - 2)
 CHUNK = tl.constexpr(1024)
 """How many numbers a program adds up at once."""
 
-RESERVE = tl.constexpr(f"{{ .shared .align 16 .b8 bins[{4 * BINS.value}]; mov.u32 $0, bins; }}")
+LISTED = tl.constexpr(132)
+"""The places of a program's list of blocks: a part's, and one for what is not listed."""
+RESERVE = tl.constexpr(
+    f"{{ .shared .align 16 .b8 bins[{4 * (BINS.value + LISTED.value)}]; mov.u32 $0, bins; }}"
+)
+PUT = tl.constexpr("{ st.shared.b32 [$1], $2; mov.b32 $0, 0; }")
 SET_ZERO = tl.constexpr(
     "{ .reg .b32 no; mov.b32 no, 0; st.shared.v4.b32 [$1], {no, no, no, no}; mov.b32 $0, 0; }"
 )
@@ -134,6 +139,29 @@ def clear_own(own):
         place = own + 16 * tl.arange(0, BINS // 4)
         tl.inline_asm_elementwise(SET_ZERO, "=r,r", [place], dtype=tl.int32, is_pure=False, pack=1)
         tl.debug_barrier()
+
+
+@triton.jit
+def put_blocks(own, block, rank, wanted):
+    """List blocks by their ranks, which begin at 1."""
+    if not INTERPRETED:
+        place = own + 4 * (BINS + tl.where(wanted, rank, 0))
+        given = [place, block]
+        tl.inline_asm_elementwise(PUT, "=r,r,r", given, dtype=tl.int32, is_pure=False, pack=1)
+        tl.debug_barrier()
+
+
+@triton.jit
+def listed_blocks(own, nth, block, rank):
+    """The blocks of these ranks: [N]."""
+    if INTERPRETED:
+        has_rank = rank[None, :] == nth[:, None]
+        found = tl.min(tl.where(has_rank, block[None, :], 0x7FFFFFFF), 1)
+    else:
+        found = tl.inline_asm_elementwise(
+            LOAD, "=r,r", [own + 4 * (BINS + nth)], dtype=tl.int32, is_pure=False, pack=1
+        )
+    return found
 
 
 @triton.jit

@@ -70,14 +70,20 @@ def _count_part(call, row, first_tile, last_tile, own, part, TILE: tl.constexpr)
     bits = tl.zeros([TILE, QUARTER], tl.int32)
     mass = tl.zeros([TILE], tl.int64)
     source = blocks_of(call, row.source)
-    reaching = _reaching_tiles(call, source, first_tile, last_tile, low, TILE)
+    end = tl.minimum(last_tile * TILE, call.scratch.num_blocks)
+    candidates = first_tile * TILE + tl.arange(0, MOST_TILES * TILE)
+    reaching = tl.load(source + candidates, mask=candidates < end, other=NEVER) >= low
     listed = row.place < 0
     moves = listed
     if call.scratch.touched is not None:
         listed = (counted == HALVES) & row.adjusts & (num_touched(call, row) <= MOST_TOUCHED)
         moves = listed & (weighs == 0)
         # Their block maxima are not those of raw logits.
-        reaching = tl.where(moves, -1, reaching)
+        reaching = reaching | moves
+    reaching = reaching & (candidates < end)
+    rank = tl.cumsum(reaching.to(tl.int32), 0)
+    number = tl.max(rank, 0)
+    bins.put_blocks(own, candidates, rank, reaching)
     read = Row(*row[:-1], row.adjusts & (moves == 0))  # type: ignore[call-arg]
     are_raw, value, dropped = bins.value_before(low, row_max, inverse, row.mask < 0)
     are_raw = are_raw & (counted == HALVES)
@@ -90,33 +96,34 @@ def _count_part(call, row, first_tile, last_tile, own, part, TILE: tl.constexpr)
     dropped = tl.where(are_raw, dropped, -1)
     if counted != NOTHING:
         bins.clear_own(own)
-    for tile in range(first_tile, last_tile):
-        if (reaching >> (tile - first_tile)) & 1:
-            block = tile * TILE + tl.arange(0, TILE)
-            inside = block < call.scratch.num_blocks
-            largest = tl.load(source + block, mask=inside & (weighs != 0), other=NEVER)
-            marks = quarter_marks(call, read, block)
-            raw = row_quarters(call, read, block)
-            if ARE_HALVES and are_raw:
+    for first in range(0, number, TILE):
+        nth = first + 1 + tl.arange(0, TILE)
+        block = bins.listed_blocks(own, nth, candidates, rank)
+        block = tl.where(nth <= number, block, call.scratch.num_blocks)
+        inside = block < call.scratch.num_blocks
+        largest = tl.load(source + block, mask=inside & (weighs != 0), other=NEVER)
+        marks = quarter_marks(call, read, block)
+        raw = row_quarters(call, read, block)
+        if ARE_HALVES and are_raw:
+            for n in tl.static_range(4):
+                bins.count_halves(call, row, own, raw[n], low, value)
+        if weighs | (are_raw == 0):
+            quarters = adjusted_quarters(call, read, block, raw, marks, False)
+            if counted >= BETWEEN:
+                bins.count_keys(call, row, own, as_one(quarters), low, high)
+            elif (counted == HALVES) & (are_raw == 0):
                 for n in tl.static_range(4):
-                    bins.count_halves(call, row, own, raw[n], low, value)
-            if weighs | (are_raw == 0):
-                quarters = adjusted_quarters(call, read, block, raw, marks)
-                if counted >= BETWEEN:
-                    bins.count_keys(call, row, own, as_one(quarters), low, high)
-                elif (counted == HALVES) & (are_raw == 0):
-                    for n in tl.static_range(4):
-                        halves = bins.upper_halves(quarters[n], low)
-                        bins.count_halves(call, row, own, halves, low, value)
-                if call.variant.key_shift < 16:
-                    each = [logits.to(tl.int32, bitcast=True) for logits in quarters]
-                    bits |= each[0] | each[1] | each[2] | each[3]
-                if weighs:
-                    masses = block_masses(kept_logits(quarters, low), largest, inverse)
-                    mass += in_units(masses * tl.exp2((largest - row_max) * scale))
-                    # The closer block masses are to the kept ones, the fewer blocks a draw reads.
-                    out = source + padded(call.scratch.num_blocks) + block
-                    store_here(out, masses, inside & (row.slot == row.source))
+                    halves = bins.upper_halves(quarters[n], low)
+                    bins.count_halves(call, row, own, halves, low, value)
+            if call.variant.key_shift < 16:
+                each = [logits.to(tl.int32, bitcast=True) for logits in quarters]
+                bits |= each[0] | each[1] | each[2] | each[3]
+            if weighs:
+                masses = block_masses(kept_logits(quarters, low), largest, inverse)
+                mass += in_units(masses * tl.exp2((largest - row_max) * scale))
+                # The closer block masses are to the kept ones, the fewer blocks a draw reads.
+                out = source + padded(call.scratch.num_blocks) + block
+                store_here(out, masses, inside & (row.slot == row.source))
     if counted != NOTHING:
         bins.add_up(call, row, own, counted == HALVES, dropped)
         if call.scratch.touched is not None:
@@ -130,13 +137,3 @@ def _count_part(call, row, first_tile, last_tile, own, part, TILE: tl.constexpr)
     if weighs:
         place = words_of(call, blocks_of(call, row.slot), tl.int64) + records.MASS
         tl.atomic_add(place, tl.sum(mass, 0), sem="relaxed")
-
-
-@triton.jit
-def _reaching_tiles(call, source, first_tile, last_tile, low, TILE: tl.constexpr):
-    """Which tiles of a part hold a logit at or above a bound: bits of a scalar."""
-    tile = tl.arange(0, MOST_TILES)
-    block = (first_tile + tile)[:, None] * TILE + tl.arange(0, TILE)[None, :]
-    largest = tl.load(source + block, mask=block < call.scratch.num_blocks, other=NEVER)
-    reaches = tl.max((largest >= low).to(tl.int32), 1)
-    return tl.sum(tl.where(first_tile + tile < last_tile, reaches << tile, 0), 0)
