@@ -72,6 +72,7 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "shl": np.left_shift,
     "shr": np.right_shift,
     "st.global": store,
+    "st.shared": lambda address, number: np.put(shared, (address - BASE) // 4, number),
     "st.shared.v4": lambda address, *four: np.put(
         shared, (address - BASE)[:, None] // 4 + np.arange(4), np.stack(four, 1)
     ),

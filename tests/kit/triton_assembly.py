@@ -63,6 +63,13 @@ def counted(count: Callable[..., Any], dropped: Any, *given: Any) -> Any:
     return numbers
 
 
+def listed(blocks: Any, wanted: Any) -> Any:
+    own, rank = bins.reserve_own(), tensor(np.cumsum(wanted).astype(np.int32), tl.int32)
+    bins.put_blocks(own, tensor(blocks, tl.int32), rank, tensor(wanted, tl.int1))
+    nth = tensor(np.arange(1, 65, dtype=np.int32), tl.int32)
+    return bins.listed_blocks(own, nth, tensor(blocks, tl.int32), rank).handle.data
+
+
 def count_upper(call: Any, row: Any, own: Any, logits: Any, low: Any) -> None:
     halves = bins.upper_halves(tensor(logits), low)
     bins.count_halves(call, row, own, halves, low, tensor(floats(SIGN | INFINITY)))
@@ -140,6 +147,7 @@ def check_others() -> None:
     places = noise.permutation(1 << 12).astype(np.int32)
     wanted = places % 3 != 0
     compare(stored, floats(places + ONE), wanted)
+    compare(listed, np.sort(places[:128]), wanted[:128])
     beyond = np.where(wanted, places, -1 << 30).astype(np.int32)
     compare(looked_up, places.astype(np.uint8), beyond, wanted)
 
