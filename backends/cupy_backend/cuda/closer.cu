@@ -8,23 +8,14 @@ __device__ inline bool gathers_looks(
     const i64 side = side_of(p, request, work);
     u32* sums = p.counts + side * ROW_WORDS;
     u64* masses = reinterpret_cast<u64*>(sums + SUMS);
-    const bool lists = search.mode == LISTS;
     if (looked) {
-        if (lists) append_list_to(sums);
+        if (search.mode == LISTS) append_list_to(sums);
         else add_counts_to(sums, NUM_DIGITS);
         if (thread_id() < 2 && mass_sums()[thread_id()])
             atomicAdd(masses + thread_id(), mass_sums()[thread_id()]);
     }
     if (!is_last_arrival(p.counted + side, work.num_pieces)) return false;
-    if (lists) {
-        take_list_from(sums);
-        if (thread_id() < 2) {
-            mass_sums()[thread_id()] = __ldcg(masses + thread_id());
-            masses[thread_id()] = 0;
-        }
-    } else {
-        take_counts_from(sums);
-    }
+    take_counts_from(sums);
     __syncthreads();
     return true;
 }

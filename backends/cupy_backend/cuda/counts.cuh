@@ -114,14 +114,3 @@ __device__ inline void add_counts_to(u32* sums, int number) {
     for (int i = thread_id(); i < number; i += CTA_THREADS)
         if (counts[i]) add_relaxed(sums + i, counts[i]);
 }
-
-// Takes a row's counts, and leaves zeros.
-__device__ inline void take_counts_from(u32* sums) {
-    uint4* from = reinterpret_cast<uint4*>(sums);
-    uint4* counts = reinterpret_cast<uint4*>(asked_shared_memory());
-#pragma unroll 2
-    for (int i = thread_id(); i < NUM_COUNTS / 4; i += CTA_THREADS) {
-        counts[i] = __ldcg(from + i);
-        from[i] = uint4{0, 0, 0, 0};
-    }
-}

@@ -2,7 +2,7 @@
 // of their keys, and logits above are weighed. Masses are integers, in units of 2^-40 of the largest logit's
 // weight, so the order of additions does not matter.
 #pragma once
-#include "filters.cuh"
+#include "statistics.cuh"
 
 constexpr int NUM_DIGITS = NUM_COUNTS - 8;
 constexpr int IN_VAIN = NUM_DIGITS;  // the counter for logits that must not count

@@ -1,6 +1,6 @@
 // The filters of a recipe.
 #pragma once
-#include "statistics.cuh"
+#include "law.cuh"
 
 // The filters of one row.
 struct Filters {

@@ -54,16 +54,18 @@ __device__ inline void append_list_to(u32* sums) {
         sums[LIST + place + i] = __float_as_uint(listed_logits()[i]);
 }
 
-// Takes a row's list, and leaves zeros. By a CTA; read it after a barrier.
-__device__ inline void take_list_from(u32* sums) {
-    const u32 length = __ldcg(sums + NUM_COUNTS);
-    __syncthreads();
-    if (thread_id() == 0) {
-        list_length() = length;
-        counts_are_coarse() = __ldcg(sums + NUM_COUNTS + 1);
-        sums[NUM_COUNTS] = sums[NUM_COUNTS + 1] = 0;
+// Takes a row's counts and its list, and leaves zeros. By a CTA; read them after a barrier.
+__device__ inline void take_counts_from(u32* sums) {
+    uint4* from = reinterpret_cast<uint4*>(sums);
+    uint4* counts = reinterpret_cast<uint4*>(asked_shared_memory());
+#pragma unroll 3
+    for (int i = thread_id(); i <= NUM_COUNTS / 4; i += CTA_THREADS) {
+        counts[i] = __ldcg(from + i);
+        from[i] = uint4{0, 0, 0, 0};
     }
-    for (u32 i = thread_id(); i < length && i < MAX_LISTED; i += CTA_THREADS) {
+    if (!LISTS_BESIDE) return;
+    __syncthreads();
+    for (u32 i = thread_id(); i < list_length() && i < MAX_LISTED; i += CTA_THREADS) {
         listed_logits()[i] = __uint_as_float(__ldcg(sums + LIST + i));
         sums[LIST + i] = 0;
     }

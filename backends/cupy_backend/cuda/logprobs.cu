@@ -144,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     TargetRow target(p, request, row_index);
     if (!processed) target.row = target_row(p, request, row_index);
     Filters filters = {1.0f, 0.0f, 0, 1.0f};
-    if (processed && !request.greedy) filters = filters_of(p.target, request.entry, p.vocab_size);
+    if (processed && !request.greedy) filters = request.filters;
     Mass* stats = target_stats_of(p, request, row_index);
     float bound = LEAST_LOGIT;
     const Law law = reported_law(finding, target.row, stats, filters, p.num_logprobs, bound);

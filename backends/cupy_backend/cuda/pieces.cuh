@@ -49,7 +49,7 @@ __device__ inline void with_row(const Params& p, const Request& request, const W
 __device__ inline void read_work(
     const Params& p, const Request& request, const Work& work, const Counting& counting, float* moments,
     bool reads) {
-    const float temperature = work.is_draft ? request.draft_temperature : request.temperature;
+    const float temperature = (work.is_draft ? request.draft_filters : request.filters).temperature;
     const Reading reading = {
         logit_scale(temperature), temperature == 0.0f, counting, stats_of(p, request, work), nullptr, moments};
     with_row(p, request, work, [&](const Row& row) { read_all(row, work.piece, reading, reads); });

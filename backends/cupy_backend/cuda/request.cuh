@@ -1,5 +1,6 @@
 // One request of a batch: its rows, its draft up to the first bad id, its keys.
 #pragma once
+#include "filters.cuh"
 #include "rows.cuh"
 
 struct Request {
@@ -12,8 +13,8 @@ struct Request {
     int num_drafts;  // up to the first bad id, or to where synthetic acceptance ends
     int num_rows;    // num_drafts + 1, or 0 for a request without rows
     int status;
-    float temperature;
-    float draft_temperature;
+    Filters filters;
+    Filters draft_filters;
     bool greedy;  // the target's law is one-hot
     bool strict;  // drafts are judged by equality
     bool dense;   // draft rows are read
@@ -110,14 +111,15 @@ __device__ inline Request read_request(const Params& p, i64 index) {
     request.entry = entry_of(p, index);
     request.seed = static_cast<u64>(p.seeds[request.entry]);
     request.position = static_cast<u32>(integer_at(p.positions, index));
-    request.temperature = p.target.temperature[request.entry];
-    request.draft_temperature = p.dense ? p.draft.temperature[request.entry] : 0.0f;
+    // Loaded beside the others, also where only temperatures are used.
+    request.filters = filters_of(p.target, request.entry, p.vocab_size);
+    if (p.dense) request.draft_filters = filters_of(p.draft, request.entry, p.draft_vocab_size);
     count_drafts(p, end - request.start - 1, request);
     if (p.policy == SYNTHETIC) end_by_rates(p, request);
     request.num_rows = end > request.start ? request.num_drafts + 1 : 0;
-    request.greedy = request.temperature == 0.0f;
+    request.greedy = request.filters.temperature == 0.0f;
     request.strict = p.policy == STRICT || (request.greedy && p.policy != SYNTHETIC);
-    request.dense = p.dense && request.draft_temperature != 0.0f && !request.strict;
+    request.dense = p.dense && request.draft_filters.temperature != 0.0f && !request.strict;
     return request;
 }
 

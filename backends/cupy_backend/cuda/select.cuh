@@ -1,7 +1,7 @@
 // Finds the logit at which a number of tokens or a share of mass is reached, among listed logits and
 // those counted in ranks that hold one logit each.
 #pragma once
-#include "filters.cuh"
+#include "statistics.cuh"
 
 struct Query {
     Law law;

@@ -18,7 +18,8 @@ __device__ inline const Mass* find_plain_laws(
         draft = kept.draft.keep(draft_stats_of(p, request, row), num_blocks_of(p.draft_vocab_size));
     __syncthreads();
     if (warp_id() > 1 || (of_draft && !dense)) return target;
-    const float scale = logit_scale(of_draft ? request.draft_temperature : request.temperature);
+    const Filters& filters = of_draft ? request.draft_filters : request.filters;
+    const float scale = logit_scale(filters.temperature);
     const int num_blocks = num_blocks_of(of_draft ? p.draft_vocab_size : p.vocab_size);
     const Mass mass = row_mass(of_draft ? draft : target, num_blocks, scale);
     const Law law = plain_law(mass, scale, request.greedy && !of_draft);

@@ -13,10 +13,7 @@ __device__ inline bool gathers_counts(
         append_list_to(sums);
     }
     if (!is_last_arrival(p.counted + side, work.num_pieces)) return false;
-    if (counting) {
-        take_counts_from(sums);
-        take_list_from(sums);
-    }
+    if (counting) take_counts_from(sums);
     return true;
 }
 
@@ -66,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, HAS_MULTIPROCESSOR ? 1
     work_on_piece(
         judgement, p, true,
         [&](const Request& request, const Work& work, bool reads) {
-            const Filters filters = filters_of(p, request, work.is_draft);
+            const Filters filters = work.is_draft ? request.draft_filters : request.filters;
             Counting counting = {};
             if (filters.any()) {
                 counting = {&largest, filters.reach(work.is_draft ? p.draft_vocab_size : p.vocab_size)};
