@@ -36,13 +36,14 @@ __device__ inline void list_candidates(Best& best, bool wants, u64 most, float n
     __syncthreads();
 }
 
-// The winning block, or 0. most_of(block) is an upper bound of a block's log2 weight; weight_of(block),
+// The winning block, or 0. most_of(mass) is an upper bound of a block's log2 weight; weight_of(block),
 // by a warp, is the weight itself, for which logits may be read. First every warp weighs the likeliest of
 // its blocks; then warps share those that could still win, a few out of hundreds.
 // `certain`: most_of is the weight.
 template <typename MostOf, typename WeightOf>
 __device__ inline u64 race_blocks(
-    Best& best, int num_blocks, const DrawKey& key, bool certain, MostOf most_of, WeightOf weight_of) {
+    Best& best, const Mass* stats, int num_blocks, const DrawKey& key, bool certain, MostOf most_of,
+    WeightOf weight_of) {
     if (thread_id() == 0) best.block = 0;
     __syncthreads();
     u64 winner = 0;
@@ -51,8 +52,9 @@ __device__ inline u64 race_blocks(
         float noise = 0.0f;
         u64 most = 0;
         if (block < num_blocks) {
+            const Mass mass = load_mass(stats + block);  // on its way while the word is made
             noise = log2_fast(exponential(random_word(key, BLOCK_LEVEL, block)));
-            most = enter_race_with(noise, block, most_of(block));
+            most = enter_race_with(noise, block, most_of(mass));
         }
         winner = Max{}(winner, most);
         if (certain) continue;
@@ -109,8 +111,8 @@ __device__ COLD int draw_from_law(
         return id == without ? -INFINITY : kept_log2_weight(law, logit);
     };
     const u64 block = race_blocks(
-        best, row.num_blocks(), key, whole,
-        [&](int at) { return __fadd_rn(log2_mass(load_mass(stats + at), law), whole ? 0.0f : BOUND_SLACK); },
+        best, stats, row.num_blocks(), key, whole,
+        [&](const Mass& mass) { return __fadd_rn(log2_mass(mass, law), whole ? 0.0f : BOUND_SLACK); },
         [&](int at) {
             float logits[PER_LANE], terms[PER_LANE];
             load_block(row, at, logits);

@@ -53,9 +53,9 @@ __device__ COLD int draw_from_residual(
     const Residual residual = pair.residual;
     const Law law = residual.target_law;
     const u64 block = race_blocks(
-        best, pair.target.row.num_blocks(), key, false,
-        [&](int at) {
-            const float share = __fsub_rn(log2_mass(load_mass(stats + at), law), law.log2_sum);
+        best, stats, pair.target.row.num_blocks(), key, false,
+        [&](const Mass& mass) {
+            const float share = __fsub_rn(log2_mass(mass, law), law.log2_sum);
             return __fadd_rn(__fadd_rn(share, BOUND_SLACK), residual.log2_product);
         },
         [&](int at) {
