@@ -14,7 +14,7 @@ __device__ COLD void weigh_residual(
     if (!may_keep(request, row, products[row])) return;
     const Pair pair(p, request, row, p.facts[place_of(p, request, row)], products[row]);
     const Residual residual = pair.residual;
-    const Row target = pair.target.row, draft = pair.draft;
+    const Row target = pair.target.row, draft = unchanged(pair.draft);
     float* masses = p.residuals + (request.index * p.max_spec_len + row) * num_blocks_of(p.vocab_size);
     const Mass* stats = target_stats_of(p, request, row);
     for (int block = piece.begin + thread_id(); block < piece.end; block += CTA_THREADS) masses[block] = 0.0f;

@@ -84,42 +84,6 @@ struct WantedBlocks {
     }
 };
 
-// Whether all logits have 16 bits.
-constexpr bool ALL_NARROW = ONLY_TYPE == BF16 || ONLY_TYPE == FP16;
-
-// A block in flight, of any row of whole vectors.
-struct Coming {
-    uint4 words[ALL_NARROW ? 2 : 4];
-    u32 mark;
-    u32 allowed;
-
-    __device__ void fetch(const Row& row, int block) {
-        const int first = id_of(block, 0);
-        if (row.is_changed()) mark = mark_of(*row.adjustment, block, row.num_ids);
-        allowed = row.allowed_in(block);
-        by_type(row.type, [&](auto type) {
-            using T = decltype(type);
-            const char* from = row.data + static_cast<i64>(first) * sizeof(T);
-#pragma unroll
-            for (int i = 0; i < 2 * VECTORS<T>; ++i) {
-                const int ahead = i / VECTORS<T> * (BLOCK_SIZE / 2);
-                words[i] = uint4{NOTHING<T>, NOTHING<T>, NOTHING<T>, NOTHING<T>};
-                load_once_if(first + ahead < row.num_ids,
-                             reinterpret_cast<const uint4*>(from + ahead * sizeof(T)) + i % VECTORS<T>,
-                             words[i]);
-            }
-        });
-    }
-    __device__ void unpack_to(const Row& row, float (&logits)[PER_LANE]) const {
-        by_type(row.type, [&](auto type) {
-            using T = decltype(type);
-#pragma unroll
-            for (int j = 0; j < PER_LANE; ++j)
-                logits[j] = unpack<T>(words + j / 8 * VECTORS<T>, j % 8);
-        });
-    }
-};
-
 // The same as below if some block must be gathered.
 template <bool beside, typename Visit>
 __device__ inline void visit_any(
@@ -128,8 +92,8 @@ __device__ inline void visit_any(
 #pragma unroll 1
     for (int block = blocks.next(); block >= 0; block = blocks.next()) {
         float logits[PER_LANE], others[PER_LANE] = {};
-        load_block(row, block, logits);
-        if (beside) load_block(other, block, others);
+        if (beside) load_both(row, other, block, logits, others);
+        else load_block(row, block, logits);
         visit(block, logits, others);
     }
 }
@@ -155,10 +119,9 @@ __device__ inline void visit_beside(
         if (beside && next >= 0) other_coming.fetch(other, next);
         float logits[PER_LANE], others[PER_LANE] = {};
         here.unpack_to(row, logits);
+        here.change(row, block, logits);
         if (beside) other_here.unpack_to(other, others);
-        if (row.is_changed() && __any_sync(ALL_LANES, touched_by(here.mark) != 0))
-            adjust_marked(*row.adjustment, block, here.mark, logits);
-        if (row.is_masked()) forbid(here.allowed, logits);
+        if (beside) other_here.change(other, block, others);
         visit(block, logits, others);
         block = next;
     }

@@ -60,7 +60,7 @@ template <Step taken, bool beside>
 __device__ inline void sum_blocks(
     const Terms& asked, const Pair& pair, const Mass* stats, const Piece& piece, Two* sums) {
     const Terms terms = asked;  // copies of these three, so that each is loaded once
-    const Row row = pair.target.row, other = pair.draft;
+    const Row row = pair.target.row, other = unchanged(pair.draft);
     for (int block = piece.begin + thread_id(); block < piece.end; block += CTA_THREADS)
         sums[block] = {0.0f, 0.0f};
     __syncthreads();

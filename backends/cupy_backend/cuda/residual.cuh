@@ -21,9 +21,9 @@ struct Residual {
 // A target row and the draft row beside it, in target ids.
 struct Pair {
     TargetRow target;
-    Row draft;
+    Row draft;  // without logits if its law is one-hot
     Residual residual;
-    bool dense;   // else the draft's law is one-hot
+    bool dense;
     int drafted;  // the draft token
 
     __device__ Pair(
@@ -32,6 +32,7 @@ struct Pair {
           draft(draft_row_in_target_ids(p, request, row)),
           dense(request.has_draft_row(row)),
           drafted(draft_of(p, request, row)) {
+        if (!dense) draft.num_ids = 0;
         const Law nothing = {0.0f, INFINITY, 0.0f, 0.0f};
         residual = {facts.target, dense ? facts.draft : nothing, dense ? NO_TOKEN : drafted, log2_product};
     }
@@ -59,16 +60,14 @@ __device__ COLD int draw_from_residual(
             return __fadd_rn(__fadd_rn(share, BOUND_SLACK), residual.log2_product);
         },
         [&](int at) {
-            float target[PER_LANE], draft[PER_LANE] = {};
-            // These logits are not touched yet, so that the target's are in flight at the same time.
-            if (pair.dense) load_block(pair.draft, at, draft);
-            load_block(pair.target.row, at, target);
+            float target[PER_LANE], draft[PER_LANE];
+            load_both(pair.target.row, unchanged(pair.draft), at, target, draft);
             return log2f(residual_mass(residual, at, target, draft));
         });
     int token = NO_TOKEN;
     if (block != 0)
         token = race_tokens(best, racer_id(block), key, [&](int id) {
-            const float draft_logit = pair.dense ? load_logit(pair.draft, id) : 0.0f;
+            const float draft_logit = load_logit(unchanged(pair.draft), id);
             return log2f(residual.weight(id, load_logit(pair.target.row, id), draft_logit));
         });
     if (token != NO_TOKEN) return token;

@@ -177,34 +177,83 @@ __device__ COLD Logits load_any(Row row, int block) {
     return logits;
 }
 
-// A lane's share of a block; -inf where there is no logit. By a warp. Whole rows need little code: kernels run
-// most of theirs once, and it comes from memory.
-__device__ inline void load_block(const Row& row, int block, float (&logits)[PER_LANE]) {
-    const bool whole = row.is_whole() && (block + 1) * BLOCK_SIZE <= row.num_ids;
-    const u32 mark = row.is_changed() ? mark_of(*row.adjustment, block, row.num_ids) : 0;
-    const u32 allowed = row.allowed_in(block);
-    by_type(row.type, [&](auto type) {
-        using T = decltype(type);
-        if (!whole) {
-            const Logits any = load_any<T>(row, block);
+// Whether all logits have 16 bits.
+constexpr bool ALL_NARROW = ONLY_TYPE == BF16 || ONLY_TYPE == FP16;
+
+// A lane's share of a block on its way, and what changes it. Rows that are not whole are loaded when it is taken.
+struct Coming {
+    uint4 words[ALL_NARROW ? 2 : 4];
+    u32 mark;
+    u32 allowed;
+
+    // By a warp.
+    __device__ void fetch(const Row& row, int block) {
+        const int first = id_of(block, 0);
+        const bool whole = row.is_whole();
+        allowed = row.allowed_in(block);
+        by_type(row.type, [&](auto type) {
+            using T = decltype(type);
+            const char* from = row.data + static_cast<i64>(first) * sizeof(T);
+#pragma unroll
+            for (int i = 0; i < 2 * VECTORS<T>; ++i) {
+                const int ahead = i / VECTORS<T> * (BLOCK_SIZE / 2);
+                words[i] = uint4{NOTHING<T>, NOTHING<T>, NOTHING<T>, NOTHING<T>};
+                load_once_if(whole && first + ahead < row.num_ids,
+                             reinterpret_cast<const uint4*>(from + ahead * sizeof(T)) + i % VECTORS<T>,
+                             words[i]);
+            }
+        });
+        if (row.is_changed()) mark = mark_of(*row.adjustment, block, row.num_ids);
+    }
+    __device__ void unpack_to(const Row& row, float (&logits)[PER_LANE]) const {
+        by_type(row.type, [&](auto type) {
+            using T = decltype(type);
+#pragma unroll
+            for (int j = 0; j < PER_LANE; ++j)
+                logits[j] = unpack<T>(words + j / 8 * VECTORS<T>, j % 8);
+        });
+    }
+    // By a warp.
+    __device__ void change(const Row& row, int block, float (&logits)[PER_LANE]) const {
+        if (row.is_changed()) adjust_block(*row.adjustment, block, mark, logits);
+        if (row.is_masked()) forbid(allowed, logits);
+    }
+    // The logits; -inf where there is none. By a warp. Whole rows need little code: kernels run most of theirs
+    // once, and it comes from memory.
+    __device__ void take(const Row& row, int block, float (&logits)[PER_LANE]) const {
+        if (row.is_whole()) {
+            unpack_to(row, logits);
+        } else {
+            const Logits any =
+                by_type(row.type, [&](auto type) { return load_any<decltype(type)>(row, block); });
 #pragma unroll
             for (int j = 0; j < PER_LANE; ++j) logits[j] = any.of[j];
-            return;
         }
-        uint4 words[2 * VECTORS<T>];
-#pragma unroll
-        for (int i = 0; i < 2 * VECTORS<T>; ++i) {
-            const int id = id_of(block, i / VECTORS<T> * 8);
-            const char* from = row.data + static_cast<i64>(id) * sizeof(T);
-            words[i] = {};
-            load_once_if(true, reinterpret_cast<const uint4*>(from) + i % VECTORS<T>, words[i]);
-        }
-#pragma unroll
-        for (int j = 0; j < PER_LANE; ++j)
-            logits[j] = unpack<T>(words + j / 8 * VECTORS<T>, j % 8);
-    });
-    if (row.is_changed()) adjust_block(*row.adjustment, block, mark, logits);
-    if (row.is_masked()) forbid(allowed, logits);
+        change(row, block, logits);
+    }
+};
+
+__device__ inline void load_block(const Row& row, int block, float (&logits)[PER_LANE]) {
+    Coming coming = {};
+    coming.fetch(row, block);
+    coming.take(row, block, logits);
+}
+
+// A block of two rows, at once.
+__device__ inline void load_both(
+    const Row& row, const Row& other, int block, float (&logits)[PER_LANE], float (&others)[PER_LANE]) {
+    Coming coming = {}, other_coming = {};
+    other_coming.fetch(other, block);
+    coming.fetch(row, block);
+    other_coming.take(other, block, others);
+    coming.take(row, block, logits);
+}
+
+// As the model gave it; where this is known, less is compiled.
+__device__ inline Row unchanged(Row row) {
+    row.adjustment = nullptr;
+    row.allowed = nullptr;
+    return row;
 }
 
 __device__ inline float load_logit(const Row& row, int id) {

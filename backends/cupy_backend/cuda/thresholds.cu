@@ -22,7 +22,8 @@ __device__ inline bool completes_row(
     TellingLaw& shared, RowFacts& facts, const Params& p, const Request& request, const Work& work) {
     const Filters filters = filters_of(p, request, work.is_draft);
     if (!gathers_counts(p, request, work, filters.any())) return false;
-    if (thread_id() == 0) shared.behind = is_behind_end(p, request, work.row);
+    // The last thread has the fewest statistics to load.
+    if (thread_id() == CTA_THREADS - 1) shared.behind = is_behind_end(p, request, work.row);
     with_row(p, request, work, [&](const Row& row) {
         const Mass* stats = shared.kept.keep(stats_of(p, request, work), row.num_blocks());
         __syncthreads();
