@@ -71,13 +71,27 @@ __device__ inline u64 amount_of(const Query& query, float logit, u32 count) {
     return query.by_number ? count : count * fixed_weight(query.law, logit);
 }
 
-// Calls take(key, amount) with what this thread's ranks hold between two keys.
+// What a thread's ranks hold between two keys.
+__device__ inline u64 amount_in_ranks(const Query& query, u32 low, u32 high) {
+    u64 amount = 0;
+    // Several at a time: otherwise one would wait for the other.
+#pragma unroll 4
+    for (int i = 0; i < RANKS_EACH; ++i) {
+        const int wanted = thread_id() * RANKS_EACH + i, rank = wanted < NUM_RANKS ? wanted : NUM_RANKS - 1;
+        const float logit = least_of(rank, is_inner(rank));
+        const u32 key = key_of(logit);
+        const u64 here = amount_of(query, logit, count_at(rank));
+        amount += wanted == rank && key >= low && key <= high ? here : 0;
+    }
+    return amount;
+}
+
+// Calls take(key, amount) with what ranks hold between two keys. By a CTA.
 template <typename Take>
 __device__ inline void visit_ranks(const Query& query, u32 low, u32 high, Take take) {
-    const int begin = thread_id() * RANKS_EACH, end = begin + RANKS_EACH;
     const int highest = rank_of(key_float(high)), lowest = rank_of(key_float(low));
 #pragma unroll 1
-    for (int rank = highest > begin ? highest : begin; rank <= lowest && rank < end; ++rank) {
+    for (int rank = highest + thread_id(); rank <= lowest; rank += CTA_THREADS) {
         const u32 count = count_at(rank);
         const float logit = least_of(rank, is_inner(rank));
         const u32 key = key_of(logit);
@@ -148,7 +162,7 @@ __device__ COLD void select(Selection& out, const Query& asked) {
         const auto add = [&](u32 key, u64 amount) {
             out.add(by_rank ? rank_of(key_float(key)) / RANKS_EACH : slots.of(key), amount);
         };
-        if (by_rank) visit_ranks(query, slots.low, slots.high, [&](u32, u64 amount) { mine += amount; });
+        if (by_rank) mine = amount_in_ranks(query, slots.low, slots.high);
         else if (query.counted) visit_ranks(query, slots.low, slots.high, add);
         visit_listed(query, slots.low, slots.high, add);
         __syncthreads();
