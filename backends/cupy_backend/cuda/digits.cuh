@@ -155,11 +155,32 @@ struct Amounts {
     u64 most;
 };
 
+// Whether a rank holds a logit, and its amount.
+struct Held {
+    bool any;
+    u64 amount;
+};
+
+// Calls take(rank, above, amount) for the last rank of [begin, end) that holds something and has less than a limit
+// above it; the last call counts. By a warp.
+template <typename HeldBy, typename Take>
+__device__ inline void search_ranks(
+    int begin, int end, u64 before, u64 limit, HeldBy held_by, Take take) {
+    for (int rank = begin + lane_id(); rank - lane_id() < end; rank += LANES) {
+        const Held held = rank < end ? held_by(rank) : Held{false, 0};
+        const u64 up_to = before + warp_sum_up_to(held.amount);
+        const u32 wanted = __ballot_sync(ALL_LANES, held.any && up_to - held.amount < limit);
+        if (wanted && lane_id() == 31 - __clz(static_cast<int>(wanted)))
+            take(rank, up_to - held.amount, held.amount);
+        before = __shfl_sync(ALL_LANES, up_to, LANES - 1);
+    }
+}
+
 constexpr int CUT_EACH = (NUM_RANKS + CTA_THREADS - 1) / CTA_THREADS;
 
 // Ranks down to `lowest` that hold something and have less than wanted(cut) above them, `above` included: the
 // lowest that may be, and the lowest that must be. By a CTA, and known to all of it. Every thread adds up a
-// few neighbouring ranks; only those in whose ranks the limits are reached tell these apart.
+// few neighbouring ranks; warps then search those in which the limits are reached.
 template <typename Ranks, typename AmountsOf, typename Wanted>
 __device__ inline void find_cut(
     Cut& cut, const Ranks& ranks, int lowest, u64 above, AmountsOf amounts_of, Wanted wanted) {
@@ -189,21 +210,22 @@ __device__ inline void find_cut(
         if (before.most < limit.least) atomicMax(&cut.high, first);
     }
     __syncthreads();
-    const bool has_low = cut.low == first, has_high = cut.high == first;
+    __shared__ u64 starts[2];
+    if (cut.low == first) starts[0] = before.least;
+    if (cut.high == first) starts[1] = before.most;
     __syncthreads();
-    if (has_low || has_high) {
-        int low = -1, high = -1;
-#pragma unroll 1
-        for (int rank = first; rank < end; ++rank) {
-            const u32 count = ranks.count(rank);
-            if (count == 0) continue;
-            if (before.least < limit.most) low = rank;
-            if (before.most < limit.least) high = rank;
-            const Amounts here = amounts_of(rank, count);
-            before = {before.least + here.least, before.most + here.most};
-        }
-        if (has_low) cut.low = low;
-        if (has_high) cut.high = high;
+    if (warp_id() < 2) {
+        const bool is_low = warp_id() == 0;
+        int& found = is_low ? cut.low : cut.high;
+        const int begin = found;
+        __syncwarp();
+        const auto holds = [&](int rank) {
+            const u32 count = begin >= 0 && rank <= lowest ? ranks.count(rank) : 0;
+            const Amounts here = count > 0 ? amounts_of(rank, count) : Amounts{0, 0};
+            return Held{count > 0, is_low ? here.least : here.most};
+        };
+        search_ranks(begin, begin + CUT_EACH, starts[warp_id()], is_low ? limit.most : limit.least, holds,
+                     [&](int rank, u64, u64) { found = rank; });
     }
     __syncthreads();
     if (thread_id() == 0 && cut.highest >= 0) {

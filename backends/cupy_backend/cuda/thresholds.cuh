@@ -59,21 +59,21 @@ __device__ inline u64 find_rank(RankFound& out, AmountOf amount_of, Wanted wante
     __syncthreads();
     if (out.thread == thread_id()) out.above = above;
     __syncthreads();
-    u64 before = out.above;
+    const u64 before = out.above;
     __syncthreads();
     if (warp_id() > 0 || out.thread < 0) return limit;
-    for (int i = lane_id(); i - lane_id() < RANKS_EACH; i += LANES) {
-        const int rank = out.thread * RANKS_EACH + i;
-        const u64 amount = i < RANKS_EACH ? amount_of(rank) : 0;
-        const u64 up_to = before + warp_sum_up_to(amount);
-        const u32 wanted_lanes = __ballot_sync(ALL_LANES, amount > 0 && up_to - amount < limit);
-        if (wanted_lanes && lane_id() == 31 - __clz(static_cast<int>(wanted_lanes))) {
+    const int begin = out.thread * RANKS_EACH;
+    search_ranks(
+        begin, begin + RANKS_EACH, before, limit,
+        [&](int rank) {
+            const u64 amount = amount_of(rank);
+            return Held{amount > 0, amount};
+        },
+        [&](int rank, u64 above, u64 amount) {
             out.rank = rank;
-            out.above = up_to - amount;
+            out.above = above;
             out.found = amount;
-        }
-        before = __shfl_sync(ALL_LANES, up_to, LANES - 1);
-    }
+        });
     return limit;
 }
 
