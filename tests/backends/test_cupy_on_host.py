@@ -69,18 +69,21 @@ def test_any_batch_is_verified_and_drawn_as_the_contract_says(policy: str) -> No
     assert_conformant(Case(policy=POLICIES[policy], num_draft_tokens=()))
 
 
-@pytest.mark.parametrize("policy", [Typical(), RelaxedTopN(3, 0.6)])
-def test_a_draft_may_end_at_any_time_while_rows_behind_are_judged(policy: Policy) -> None:
-    case = Case(seed=1, vocab_size=33, num_draft_tokens=(3,) * 4, policy=policy)
-    for schedule in range(1, 41):
-        assert_right(verification(case), schedule=schedule)
+JUDGED: dict[str, Any] = {"seed": 1, "vocab_size": 33, "num_draft_tokens": (3,) * 4}
+SEARCHED: dict[str, Any] = {"seed": 1, "vocab_size": 6_400, "num_draft_tokens": (3,) * 3}
+SEARCHED |= {"dtype": "float16", "logits": "ties", "features": FILTERS | {"allowed tokens"}}
 
 
-def test_a_draft_may_end_at_any_time_while_rows_behind_are_searched() -> None:
-    shape: dict[str, Any] = {"vocab_size": 6_400, "num_draft_tokens": (3,) * 3}
-    features = FILTERS | {"allowed tokens"}
-    case = Case(seed=1, dtype="float16", logits="ties", features=features, **shape)
-    for schedule in range(1, 13):
+@pytest.mark.parametrize(
+    ("case", "schedules"),
+    [
+        (Case(policy=Typical(), **JUDGED), 40),
+        (Case(policy=RelaxedTopN(3, 0.6), **JUDGED), 40),
+        (Case(**SEARCHED), 12),
+    ],
+)
+def test_a_draft_may_end_while_rows_behind_are_read(case: Case, schedules: int) -> None:
+    for schedule in range(1, 1 + schedules):
         assert_right(verification(case), schedule=schedule)
 
 
@@ -107,6 +110,24 @@ def test_greedy_batches_take_the_first_of_the_largest_logits(dtype: str, schedul
     batch = inputs.verify_batch()
     batch.draft_token_ids[0] = batch.target_logits[:40].argmax(-1)
     assert_right((batch, wanted, Probabilistic()), room=(1, 1000)[schedule % 2], schedule=schedule)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("features", [FILTERS, {"penalties"}, {"penalties", "allowed tokens"}])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_hundreds_of_biases_may_lie_in_a_block(
+    dtype: str, features: set[str], temperature: float
+) -> None:
+    shape: dict[str, Any] = {"vocab_size": 3_080, "num_draft_tokens": (3,) * 3}
+    case = Case(policy=Probabilistic(), dtype=dtype, features=frozenset(features), **shape)
+    inputs = make_inputs(case).with_arbitrary_drafts()
+    batch = inputs.verify_batch()
+    biases = {
+        i: i % 7 - 3.0 for i in (*range(900, 480, -1), *batch.draft_token_ids.flatten().tolist())
+    }
+    params = [evolve(p, temperature=temperature, logit_bias=biases) for p in inputs.params]
+    for room in (1, 1000):
+        assert_right((batch, SamplingTensors.stack(params), case.policy), room=room)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

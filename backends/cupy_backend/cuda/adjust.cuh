@@ -8,6 +8,9 @@ __device__ inline int id_of(int block, int j) {
     return block * BLOCK_SIZE + (j / 8) * (BLOCK_SIZE / 2) + lane_id() * 8 + j % 8;
 }
 
+// Which of its lane's logits is at a place in its block.
+__device__ inline int j_of(u32 place) { return static_cast<int>(place / (BLOCK_SIZE / 2) * 8 + place % 8); }
+
 // The changes of one row of one request. Null pointers: the batch has no such change.
 struct Adjustment {
     const i64* bias_ids;
@@ -20,7 +23,8 @@ struct Adjustment {
     float frequency;
     Integers drafts;  // of the request
     int num_before;   // drafts before the row, which count as output
-    u32* marks;        // of the request, see mark_block; null: there are only few biases
+    int num_ids;
+    u32* marks;  // of the request, see mark_block; null: there are only few biases
 
     __device__ bool changes() const { return num_bias > 0 || output_counts; }
 };
@@ -44,14 +48,6 @@ __device__ inline float penalised(const Adjustment& a, float logit, bool in_prom
     return count > 0 ? __fsub_rn(logit, a.presence) : logit;
 }
 
-// The entry of a token's bias, or -1; it has one at most. Several loads are in flight at once.
-__device__ inline int bias_of(const Adjustment& a, i64 id) {
-    int found = -1;
-#pragma unroll 8
-    for (int entry = 0; entry < a.num_bias; ++entry) found = a.bias_ids[entry] == id ? entry : found;
-    return found;
-}
-
 __device__ inline int drafts_equal(const Adjustment& a, i64 id) {
     int count = 0;
 #pragma unroll 1
@@ -59,34 +55,45 @@ __device__ inline int drafts_equal(const Adjustment& a, i64 id) {
     return count;
 }
 
-__device__ inline float adjusted(const Adjustment& a, i64 id, int bias, float logit) {
-    if (bias >= 0) logit = __fadd_rn(logit, a.bias_values[bias]);
-    if (!a.output_counts) return logit;
-    return penalised(a, logit, a.prompt_mask[id], a.output_counts[id] + drafts_equal(a, id));
-}
-
-__device__ COLD float adjust_logit(const Adjustment& a, i64 id, float logit) {
-    return adjusted(a, id, bias_of(a, id), logit);
-}
-
-// A bit for each of a lane's logits that a list of ids names. By a warp.
-template <typename IdAt>
-__device__ inline u32 named_in(int count, int block, int num_ids, IdAt id_at) {
-    u32 named = 0;
+// Calls visit(j, i) in the lane whose j-th logit the i-th of a list of ids names. By a warp. Lanes share out the list
+// in parts, because neighbours in it often name logits of one lane, which can only be visited in turn.
+template <typename IdAt, typename Visit>
+__device__ inline void visit_named(
+    const Adjustment& a, int count, int block, IdAt id_at, Visit visit) {
+    const i64 begin = static_cast<i64>(block) * BLOCK_SIZE, left = a.num_ids - begin;
+    const u64 size = static_cast<u64>(left < BLOCK_SIZE ? left : BLOCK_SIZE);
+    const int each = (count + LANES - 1) / LANES;
 #pragma unroll 1
-    for (int first = 0; first < count; first += LANES) {
-        const int i = first + lane_id();
-        const i64 id = i < count ? id_at(i) : -1;
-        const bool is_here = id >= 0 && id < num_ids && id / BLOCK_SIZE == block;
-        const int place = static_cast<int>(id % BLOCK_SIZE);
+    for (int k = 0; k < each; ++k) {
+        const int i = lane_id() * each + k;
+        const u64 place = static_cast<u64>(i < count ? id_at(i) - begin : -1);
+        u32 from = __ballot_sync(ALL_LANES, place < size);
+        if (!from) continue;
+        // Lanes whose ids name logits of this one.
+#pragma unroll
+        for (int bit = 1; bit < LANES; bit *= 2) {
+            const u32 set = __ballot_sync(ALL_LANES, place / 8 & bit);
+            from &= lane_id() & bit ? set : ~set;
+        }
 #pragma unroll 1
-        for (u32 here = __ballot_sync(ALL_LANES, is_here); here; here &= here - 1) {
-            const int next = __shfl_sync(ALL_LANES, place, __ffs(static_cast<int>(here)) - 1);
-            if (next % (BLOCK_SIZE / 2) / 8 == lane_id())
-                named |= 1u << (next / (BLOCK_SIZE / 2) * 8 + next % 8);
+        for (; __any_sync(ALL_LANES, from != 0); from &= from - 1) {
+            const int lane = from ? __ffs(static_cast<int>(from)) - 1 : 0;
+            const u32 next = __shfl_sync(ALL_LANES, static_cast<u32>(place), lane);
+            if (from) visit(j_of(next), lane * each + k);
         }
     }
-    return named;
+}
+
+template <typename Visit>
+__device__ inline void visit_biased(const Adjustment& a, int block, Visit visit) {
+    visit_named(a, a.num_bias, block, [&](int i) { return a.bias_ids[i]; }, visit);
+}
+
+// A bit for each of a lane's logits that has a bias. By a warp.
+__device__ COLD u32 biased_in(const Adjustment& a, int block) {
+    u32 biased = 0;
+    visit_biased(a, block, [&](int j, int) { biased |= 1u << j; });
+    return biased;
 }
 
 // A bit for each of eight neighbouring ids that is in the prompt and, from bit 16 on, for each that is in the
@@ -113,12 +120,12 @@ __device__ inline u32 seen_among_eight(const Adjustment& a, i64 first) {
     return seen;
 }
 
-__device__ inline u32 seen_from(const Adjustment& a, int first, int num_ids) {
-    if (!a.output_counts || first >= num_ids) return 0;
+__device__ inline u32 seen_from(const Adjustment& a, int first) {
+    if (!a.output_counts || first >= a.num_ids) return 0;
     const u64 places = reinterpret_cast<u64>(a.prompt_mask + first) % 8 |
                        reinterpret_cast<u64>(a.output_counts + first) % 16;
-    if (places == 0 && first + 8 <= num_ids) return seen_among_eight(a, first);
-    return seen_among(a, first, num_ids - first);
+    if (places == 0 && first + 8 <= a.num_ids) return seen_among_eight(a, first);
+    return seen_among(a, first, a.num_ids - first);
 }
 
 // What is known beforehand of a block that bias or penalties touch in some row of the request. Each lane has a
@@ -140,57 +147,91 @@ __device__ inline bool is_noted(u32 mark) { return mark >> 16 <= MOST_NOTED; }
 
 __device__ inline u32* marks_at(u32* marks, i64 block) { return marks + block * MARK_WORDS; }
 
+__device__ inline u32 place_in(u32 note) { return note / PLACE % BLOCK_SIZE; }
+
 // By a warp.
-__device__ inline void mark_block(const Adjustment& a, int block, int num_ids, u32* to) {
+__device__ inline void mark_block(const Adjustment& a, int block, u32* to) {
     const int first = id_of(block, 0);
-    const u32 seen =
-        seen_from(a, first, num_ids) | seen_from(a, first + BLOCK_SIZE / 2, num_ids) << 8;
-    const u32 named =
-        named_in(a.num_bias, block, num_ids, [&](int i) { return a.bias_ids[i]; }) |
-        named_in(a.num_before, block, num_ids, [&](int i) { return integer_at(a.drafts, i); });
+    const u32 seen = seen_from(a, first) | seen_from(a, first + BLOCK_SIZE / 2) << 8;
+    u32 named = biased_in(a, block);
+    visit_named(a, a.num_before, block, [&](int i) { return integer_at(a.drafts, i); },
+                [&](int j, int) { named |= 1u << j; });
     const u32 touched = touched_by(seen | seen >> 16 | named);
     const u32 up_to = static_cast<u32>(warp_sum_up_to(__popc(touched)));
     u32 number = __shfl_sync(ALL_LANES, up_to, LANES - 1);
-    u32* note = to + LANES + up_to - __popc(touched);
-    bool fits = number <= MOST_NOTED;
+    u32* notes = to + LANES + up_to - __popc(touched);
+    const auto note = [&](int j, u32 what) {
+        notes[__popc(touched & ((1u << j) - 1))] = id_of(block, j) % BLOCK_SIZE * PLACE | what;
+    };
+    bool fits = number <= MOST_NOTED && a.num_bias <= MOST_COUNTED;
 #pragma unroll 1
     for (u32 left = fits ? touched : 0; left; left &= left - 1) {
+        const int j = __ffs(static_cast<int>(left)) - 1;
         const u32 bit = left & -left;
-        const int id = id_of(block, __ffs(static_cast<int>(left)) - 1);
-        u32 count = seen >> 16 & bit ? static_cast<u32>(a.output_counts[id]) : 0;
-        if (named & bit) count = static_cast<u32>(1 + bias_of(a, id));
+        const u32 count = seen >> 16 & bit ? static_cast<u32>(a.output_counts[id_of(block, j)]) : 0;
         fits = fits && count <= MOST_COUNTED;
-        *note++ = (named & bit ? NAMED : 0) | (seen & bit ? IN_PROMPT : 0) | id % BLOCK_SIZE * PLACE | count;
+        note(j, named & bit ? NAMED : (seen & bit ? IN_PROMPT : 0) | count);
     }
     if (__any_sync(ALL_LANES, !fits)) number = MOST_NOTED + 1;
+    else if (number > 0) visit_biased(a, block, [&](int j, int i) { note(j, NAMED | 1 + i); });
     to[lane_id()] = touched | number << 16;
-}
-
-// The id of the lane's bias, if there are only few, or -1.
-__device__ inline i64 named_of(const Adjustment& a) {
-    return lane_id() < a.num_bias ? a.bias_ids[lane_id()] : -1;
 }
 
 __device__ inline int block_of(int id) { return static_cast<int>(static_cast<u32>(id) / BLOCK_SIZE); }
 
 // The lane's mark. By a warp.
-__device__ inline u32 mark_of(const Adjustment& a, int block, int num_ids) {
+__device__ inline u32 mark_of(const Adjustment& a, int block) {
     if (a.marks) return marks_at(a.marks, block)[lane_id()];
-    return named_in(LANES, block, num_ids, [&](int) { return named_of(a); }) | (MOST_NOTED + 1) << 16;
+    return biased_in(a, block) | (MOST_NOTED + 1) << 16;
 }
 
-__device__ inline float adjusted_as_noted(const Adjustment& a, i64 id, u32 note, float logit) {
-    const int count = static_cast<int>(note & MOST_COUNTED);
-    if (note & NAMED) return adjusted(a, id, count - 1, logit);
-    return penalised(a, logit, note & IN_PROMPT, count);
+__device__ inline float adjusted(const Adjustment& a, i64 id, u32 note, float logit) {
+    bool in_prompt = note & IN_PROMPT;
+    int count = static_cast<int>(note & MOST_COUNTED);
+    if (note & NAMED) {
+        if (count > 0) logit = __fadd_rn(logit, a.bias_values[count - 1]);
+        if (!a.output_counts) return logit;
+        in_prompt = a.prompt_mask[id];
+        count = a.output_counts[id] + drafts_equal(a, id);
+    }
+    return penalised(a, logit, in_prompt, count);
 }
 
-// Bias and penalties of those of a lane's logits that are marked, one in each lane at a time. By a warp.
+// The note of a token; 0 if nothing touches it. By a thread.
+__device__ inline u32 note_of(const Adjustment& a, int id) {
+    if (a.marks) {
+        const u32 place = static_cast<u32>(id) % BLOCK_SIZE;
+        const u32* marks = marks_at(a.marks, block_of(id));
+        const u32 mark = marks[place / 8 % LANES];
+        if (!(mark >> j_of(place) & 1)) return 0;
+        for (const u32* note = marks + LANES; is_noted(mark); ++note)
+            if (place_in(*note) == place) return *note;
+    }
+    u32 note = NAMED;
+    // Without a branch, so that several loads are in flight at once.
+#pragma unroll 8
+    for (int entry = 0; entry < a.num_bias; ++entry) note = a.bias_ids[entry] == id ? NAMED | 1 + entry : note;
+    return note;
+}
+
+__device__ COLD float adjust_logit(const Adjustment& a, int id, float logit) {
+    return adjusted(a, id, note_of(a, id), logit);
+}
+
+// Bias and penalties of those of a lane's logits that are marked. By a warp.
 __device__ inline void adjust_marked(
     const Adjustment& a, int block, u32 mark, float (&logits)[PER_LANE]) {
-    u32 touched = touched_by(mark), notes = 0;
+    const bool noted = is_noted(mark);
+    if (!noted)
+        visit_biased(a, block, [&](int j, int entry) {
+            const float bias = a.bias_values[entry];
+#pragma unroll
+            for (int i = 0; i < PER_LANE; ++i) logits[i] = i == j ? __fadd_rn(logits[i], bias) : logits[i];
+        });
+    u32 touched = noted || a.output_counts ? touched_by(mark) : 0, notes = NAMED;
     int next = static_cast<int>(warp_sum_up_to(__popc(touched))) - __popc(touched);
-    if (is_noted(mark) && lane_id() < MOST_NOTED) notes = marks_at(a.marks, block)[LANES + lane_id()];
+    if (noted && lane_id() < MOST_NOTED) notes = marks_at(a.marks, block)[LANES + lane_id()];
+    // One in each lane at a time.
 #pragma unroll 1
     for (; __any_sync(ALL_LANES, touched != 0); touched &= touched - 1) {
         const u32 note = __shfl_sync(ALL_LANES, notes, next++ % LANES);
@@ -198,8 +239,7 @@ __device__ inline void adjust_marked(
         float logit = 0.0f;
 #pragma unroll
         for (int i = 0; i < PER_LANE; ++i) logit = i == j ? logits[i] : logit;
-        if (touched && !is_noted(mark)) logit = adjusted(a, id_of(block, j), bias_of(a, id_of(block, j)), logit);
-        else if (touched) logit = adjusted_as_noted(a, id_of(block, j), note, logit);
+        if (touched) logit = adjusted(a, id_of(block, j), note, logit);
 #pragma unroll
         for (int i = 0; i < PER_LANE; ++i) logits[i] = i == j ? logit : logits[i];
     }

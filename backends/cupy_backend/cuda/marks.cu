@@ -13,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     const Adjustment a = changes_of(p, index, entry_of(p, index), slot, static_cast<int>(p.max_spec_len));
     const int first = static_cast<int>(blockIdx.y) * MARKED_BLOCKS;
     const int end = first + MARKED_BLOCKS < num_blocks ? first + MARKED_BLOCKS : num_blocks;
-#pragma unroll 2
+#pragma unroll 1
     for (int block = first + warp_id(); block < end; block += CTA_WARPS)
-        mark_block(a, block, static_cast<int>(p.vocab_size), marks_at(p.marks, index * num_blocks + block));
+        mark_block(a, block, marks_at(p.marks, index * num_blocks + block));
 }

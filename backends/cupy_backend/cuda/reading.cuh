@@ -224,7 +224,7 @@ __device__ inline void stream(
 // Reads any block, without others in flight. By a warp.
 __device__ inline void read_block(Row row, int block, const Reading& reading) {
     float logits[PER_LANE];
-    const u32 mark = row.is_changed() ? mark_of(*row.adjustment, block, row.num_ids) : 0;
+    const u32 mark = row.is_changed() ? mark_of(*row.adjustment, block) : 0;
     const bool later = row.is_marked() && is_noted(mark);
     if (later) row.adjustment = nullptr;
     load_block(row, block, logits);
@@ -265,7 +265,8 @@ __device__ inline void read_piece(const Row& row, const Piece& piece, const Read
         return;
     }
     int named = -1;
-    if (row.is_changed() && !row.is_marked()) named = static_cast<int>(named_of(*row.adjustment));
+    if (row.is_changed() && !row.is_marked() && lane_id() < row.adjustment->num_bias)
+        named = static_cast<int>(row.adjustment->bias_ids[lane_id()]);
     by_type(row.type, [&](auto type) {
         using T = decltype(type);
         if (row.is_marked()) stream<T, ANY_CHANGE>(row, first, CTA_WARPS, piece.end, -1, reading);

@@ -127,6 +127,7 @@ __device__ inline Request read_request(const Params& p, i64 index) {
 __device__ inline Adjustment changes_of(
     const Params& p, i64 request, i64 entry, i64 slot, int drafts_before) {
     Adjustment a = {};
+    a.num_ids = static_cast<int>(p.vocab_size);
     if (p.bias_ids) {
         a.bias_ids = p.bias_ids + entry * p.num_bias;
         a.bias_values = p.bias_values + entry * p.num_bias;

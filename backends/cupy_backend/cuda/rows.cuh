@@ -203,7 +203,7 @@ struct Coming {
                              words[i]);
             }
         });
-        if (row.is_changed()) mark = mark_of(*row.adjustment, block, row.num_ids);
+        if (row.is_changed()) mark = mark_of(*row.adjustment, block);
     }
     __device__ void unpack_to(const Row& row, float (&logits)[PER_LANE]) const {
         by_type(row.type, [&](auto type) {

@@ -30,7 +30,7 @@ struct Noted {
 
     __device__ u32 note(int i) const { return i == 0 ? notes.x : i == 1 ? notes.y : i == 2 ? notes.z : notes.w; }
     __device__ int id(int block, int i) const {
-        return block * BLOCK_SIZE + static_cast<int>(note(i) / PLACE % BLOCK_SIZE);
+        return block * BLOCK_SIZE + static_cast<int>(place_in(note(i)));
     }
     __device__ void load(const Row& row, int block, int count) {
 #pragma unroll
@@ -61,7 +61,7 @@ __device__ inline void read_touched(const Row& row, const Piece& piece, const Re
             for (int i = 0; i < NOTES_EACH; ++i) {
                 if (first + i >= number) continue;
                 const int id = noted.id(block, i);
-                const float logit = adjusted_as_noted(*row.adjustment, id, noted.note(i), noted.logits[i]);
+                const float logit = adjusted(*row.adjustment, id, noted.note(i), noted.logits[i]);
                 add_logit(row, id, logit, reading, mass);
             }
         }
