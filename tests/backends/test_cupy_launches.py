@@ -76,9 +76,7 @@ def device(architecture: int = 80) -> Device:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_a_launch_has_the_shared_memory_that_its_kernel_counts_in(
-    driver: Driver, name: str
-) -> None:
+def test_a_launch_has_the_shared_memory_that_it_counts_in(driver: Driver, name: str) -> None:
     form = KERNELS[name]
     shared = form.counts * VARIANT.count_bytes
     kernel = device().kernel(name, VARIANT)
@@ -89,9 +87,7 @@ def test_a_launch_has_the_shared_memory_that_its_kernel_counts_in(
     assert form.counts == any(call[0] == "attribute" for call in driver.calls)
 
 
-def test_only_what_follows_in_a_step_may_begin_early(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_what_follows_may_begin_early(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     early: list[Any] = []
     monkeypatch.setattr(devices, "driver_function", lambda: lambda *given: early.append(given))
     for architecture in (80, 90):
@@ -123,12 +119,8 @@ def test_many_rows_without_filters_are_not_left_whole() -> None:
 
 @pytest.mark.usefixtures("driver")
 def test_a_policy_has_the_launches_that_it_needs() -> None:
-    for policy, number in (
-        (Strict(), 1),
-        (Probabilistic(), 2),
-        (Synthetic([0.8, 0.6]), 2),
-        (Block(), 3),
-    ):
+    needed = (Strict(), 1), (Probabilistic(), 2), (Synthetic([0.8, 0.6]), 2), (Block(), 3)
+    for policy, number in needed:
         assert len(plan(policy, 1).launches) == number
     assert len(plan(Probabilistic(), 1, temperature=0.0).launches) == 1
 

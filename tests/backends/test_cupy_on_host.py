@@ -47,9 +47,10 @@ def assert_conformant(case: Case, **how: int) -> None:
     assert not found.unexplained, "\n".join(map(str, found.unexplained))
 
 
-def verification(case: Case) -> Call:
+def verification(case: Case, **changed: Any) -> Call:
     inputs = make_inputs(case).with_arbitrary_drafts()
-    return inputs.verify_batch(), SamplingTensors.stack(inputs.params), case.policy
+    params = [evolve(one, **changed) for one in inputs.params]
+    return inputs.verify_batch(), SamplingTensors.stack(params), case.policy
 
 
 def assert_right(call: Call, **how: Any) -> None:
@@ -69,21 +70,18 @@ def test_any_batch_is_verified_and_drawn_as_the_contract_says(policy: str) -> No
     assert_conformant(Case(policy=POLICIES[policy], num_draft_tokens=()))
 
 
-JUDGED: dict[str, Any] = {"seed": 1, "vocab_size": 33, "num_draft_tokens": (3,) * 4}
-SEARCHED: dict[str, Any] = {"seed": 1, "vocab_size": 6_400, "num_draft_tokens": (3,) * 3}
-SEARCHED |= {"dtype": "float16", "logits": "ties", "features": FILTERS | {"allowed tokens"}}
+@pytest.mark.parametrize("policy", [Typical(), RelaxedTopN(3, 0.6)])
+def test_a_draft_may_end_at_any_time_while_rows_behind_are_judged(policy: Policy) -> None:
+    case = Case(seed=1, vocab_size=33, num_draft_tokens=(3,) * 4, policy=policy)
+    for schedule in range(1, 41):
+        assert_right(verification(case), schedule=schedule)
 
 
-@pytest.mark.parametrize(
-    ("case", "schedules"),
-    [
-        (Case(policy=Typical(), **JUDGED), 40),
-        (Case(policy=RelaxedTopN(3, 0.6), **JUDGED), 40),
-        (Case(**SEARCHED), 12),
-    ],
-)
-def test_a_draft_may_end_while_rows_behind_are_read(case: Case, schedules: int) -> None:
-    for schedule in range(1, 1 + schedules):
+def test_a_draft_may_end_at_any_time_while_rows_behind_are_searched() -> None:
+    shape: dict[str, Any] = {"vocab_size": 6_400, "num_draft_tokens": (3,) * 3}
+    features = FILTERS | {"allowed tokens"}
+    case = Case(seed=1, dtype="float16", logits="ties", features=features, **shape)
+    for schedule in range(1, 13):
         assert_right(verification(case), schedule=schedule)
 
 
@@ -105,38 +103,32 @@ def test_greedy_batches_take_the_first_of_the_largest_logits(dtype: str, schedul
     vocab_size, logits = (20_000, 3_001)[schedule % 2], ("ties", "constant", "lm")[schedule % 3]
     shape: dict[str, Any] = {"vocab_size": vocab_size, "num_draft_tokens": (40, 3, 0, 1)}
     case = Case(seed=schedule, dtype=dtype, logits=logits, features=features, **shape)
-    inputs = make_inputs(case).with_arbitrary_drafts()
-    wanted = SamplingTensors.stack([evolve(one, temperature=0.0) for one in inputs.params])
-    batch = inputs.verify_batch()
+    batch, params, _policy = verification(case, temperature=0.0)
     batch.draft_token_ids[0] = batch.target_logits[:40].argmax(-1)
-    assert_right((batch, wanted, Probabilistic()), room=(1, 1000)[schedule % 2], schedule=schedule)
+    assert_right((batch, params, Probabilistic()), room=(1, 1000)[schedule % 2], schedule=schedule)
 
 
+# Rows that are read by whole vectors, and end in the first half of a block.
+SHORT: dict[str, Any] = {"vocab_size": 3_080, "num_draft_tokens": (3,) * 3}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("features", [FILTERS, {"penalties"}, {"penalties", "allowed tokens"}])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_hundreds_of_biases_may_lie_in_a_block(
-    dtype: str, features: set[str], temperature: float
-) -> None:
-    shape: dict[str, Any] = {"vocab_size": 3_080, "num_draft_tokens": (3,) * 3}
-    case = Case(policy=Probabilistic(), dtype=dtype, features=frozenset(features), **shape)
-    inputs = make_inputs(case).with_arbitrary_drafts()
-    batch = inputs.verify_batch()
-    biases = {
-        i: i % 7 - 3.0 for i in (*range(900, 480, -1), *batch.draft_token_ids.flatten().tolist())
-    }
-    params = [evolve(p, temperature=temperature, logit_bias=biases) for p in inputs.params]
-    for room in (1, 1000):
-        assert_right((batch, SamplingTensors.stack(params), case.policy), room=room)
+def test_a_block_may_hold_hundreds_of_biases(features: Any, dtype: str, temperature: float) -> None:
+    biases = {i: i % 7 - 3.0 for i in range(900, 480, -1)}
+    case = Case(dtype=dtype, logits="flat", features=frozenset(features), **SHORT)
+    batch, params, strict = verification(case, temperature=temperature, logit_bias=biases)
+    batch.draft_token_ids.copy_(torch.arange(480, 1010, 60).view(3, 3))
+    for policy in (strict, Probabilistic()):
+        assert_right((batch, params, policy), room=1)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_masks_hide_neither_nan_nor_infinity(dtype: str) -> None:
-    # Rows that are read by whole vectors, and end in the first half of a block.
-    shape: dict[str, Any] = {"vocab_size": 3_080, "num_draft_tokens": (3,) * 3}
     features = frozenset(("allowed tokens", *FILTERS))
     for seed, value in enumerate((0.0, math.nan, math.inf)):
-        case = Case(seed=seed, policy=Probabilistic(), dtype=dtype, features=features, **shape)
+        case = Case(seed=seed, policy=Probabilistic(), dtype=dtype, features=features, **SHORT)
         batch, params, policy = verification(case)
         assert batch.allowed_tokens is not None
         batch.target_logits[0, FORBIDDEN] = value

@@ -35,15 +35,13 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-def test_missing_nvrtc_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_nvrtc_tells_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs", None)
     with pytest.raises(UnavailableError, match=INSTALL):
         compiler_version()
 
 
-def test_missing_cupy_says_how_to_install_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_cupy_tells_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "cupy_backends.cuda.api.driver", None)
     with pytest.raises(UnavailableError, match=INSTALL):
         Device.open(0, CompiledKernels(tmp_path))
@@ -63,9 +61,7 @@ def test_a_missing_driver_says_what_to_install(
         Device.open(3, CompiledKernels(tmp_path))
 
 
-def test_an_old_device_is_refused_by_its_capability(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_old_device_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("cupy_backends")
     old = SimpleNamespace(major=7, minor=5)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: old)
@@ -86,9 +82,7 @@ def test_a_driver_that_cannot_load_a_kernel_is_a_typed_error(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("compiles")
-def test_a_device_without_memory_for_a_kernel_is_not_a_driver_that_is_too_old(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_full_device_is_no_old_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     driver = pytest.importorskip("cupy_backends.cuda.api.driver")
 
     def load(_: bytes) -> int:

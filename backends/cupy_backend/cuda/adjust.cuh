@@ -153,9 +153,10 @@ __device__ inline u32 place_in(u32 note) { return note / PLACE % BLOCK_SIZE; }
 __device__ inline void mark_block(const Adjustment& a, int block, u32* to) {
     const int first = id_of(block, 0);
     const u32 seen = seen_from(a, first) | seen_from(a, first + BLOCK_SIZE / 2) << 8;
-    u32 named = biased_in(a, block);
-    visit_named(a, a.num_before, block, [&](int i) { return integer_at(a.drafts, i); },
-                [&](int j, int) { named |= 1u << j; });
+    u32 named = 0;
+    const auto name = [&](int j, int) { named |= 1u << j; };
+    visit_biased(a, block, name);
+    visit_named(a, a.num_before, block, [&](int i) { return integer_at(a.drafts, i); }, name);
     const u32 touched = touched_by(seen | seen >> 16 | named);
     const u32 up_to = static_cast<u32>(warp_sum_up_to(__popc(touched)));
     u32 number = __shfl_sync(ALL_LANES, up_to, LANES - 1);
@@ -173,7 +174,7 @@ __device__ inline void mark_block(const Adjustment& a, int block, u32* to) {
         note(j, named & bit ? NAMED : (seen & bit ? IN_PROMPT : 0) | count);
     }
     if (__any_sync(ALL_LANES, !fits)) number = MOST_NOTED + 1;
-    else if (number > 0) visit_biased(a, block, [&](int j, int i) { note(j, NAMED | 1 + i); });
+    else if (number > 0) visit_biased(a, block, [&](int j, int i) { note(j, NAMED | (1 + i)); });
     to[lane_id()] = touched | number << 16;
 }
 
@@ -210,7 +211,7 @@ __device__ inline u32 note_of(const Adjustment& a, int id) {
     u32 note = NAMED;
     // Without a branch, so that several loads are in flight at once.
 #pragma unroll 8
-    for (int entry = 0; entry < a.num_bias; ++entry) note = a.bias_ids[entry] == id ? NAMED | 1 + entry : note;
+    for (int entry = 0; entry < a.num_bias; ++entry) note = a.bias_ids[entry] == id ? NAMED | (1 + entry) : note;
     return note;
 }
 

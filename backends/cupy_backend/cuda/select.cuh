@@ -71,32 +71,33 @@ __device__ inline u64 amount_of(const Query& query, float logit, u32 count) {
     return query.by_number ? count : count * fixed_weight(query.law, logit);
 }
 
-// What a thread's ranks hold between two keys.
-__device__ inline u64 amount_in_ranks(const Query& query, u32 low, u32 high) {
-    u64 amount = 0;
-    // Several at a time: otherwise one would wait for the other.
-#pragma unroll 4
-    for (int i = 0; i < RANKS_EACH; ++i) {
-        const int wanted = thread_id() * RANKS_EACH + i, rank = wanted < NUM_RANKS ? wanted : NUM_RANKS - 1;
-        const float logit = least_of(rank, is_inner(rank));
-        const u32 key = key_of(logit);
-        const u64 here = amount_of(query, logit, count_at(rank));
-        amount += wanted == rank && key >= low && key <= high ? here : 0;
-    }
-    return amount;
+// Calls take(key, amount) with what a rank holds between two keys.
+template <typename Take>
+__device__ inline void visit_rank(const Query& query, int rank, u32 low, u32 high, Take take) {
+    const u32 count = count_at(rank);
+    const float logit = least_of(rank, is_inner(rank));
+    const u32 key = key_of(logit);
+    if (count > 0 && key >= low && key <= high) take(key, amount_of(query, logit, count));
 }
 
-// Calls take(key, amount) with what ranks hold between two keys. By a CTA.
+// The same for all ranks. By a CTA.
 template <typename Take>
 __device__ inline void visit_ranks(const Query& query, u32 low, u32 high, Take take) {
     const int highest = rank_of(key_float(high)), lowest = rank_of(key_float(low));
 #pragma unroll 1
-    for (int rank = highest + thread_id(); rank <= lowest; rank += CTA_THREADS) {
-        const u32 count = count_at(rank);
-        const float logit = least_of(rank, is_inner(rank));
-        const u32 key = key_of(logit);
-        if (count > 0 && key >= low && key <= high) take(key, amount_of(query, logit, count));
-    }
+    for (int rank = highest + thread_id(); rank <= lowest; rank += CTA_THREADS)
+        visit_rank(query, rank, low, high, take);
+}
+
+// What a thread's ranks hold.
+__device__ inline u64 amount_in_ranks(const Query& query, u32 low, u32 high) {
+    const int begin = thread_id() * RANKS_EACH, end = begin + RANKS_EACH;
+    const int highest = rank_of(key_float(high)), lowest = rank_of(key_float(low));
+    u64 amount = 0;
+#pragma unroll 1
+    for (int rank = highest > begin ? highest : begin; rank <= lowest && rank < end; ++rank)
+        visit_rank(query, rank, low, high, [&](u32, u64 here) { amount += here; });
+    return amount;
 }
 
 // The same for listed logits.
