@@ -132,9 +132,7 @@ def test_damaged_tokenizers(tmp_path: Path, content: bytes | None, message: str)
         ({"eos_token": "<x>"}, r"tokenizer\.json: expected the eos_token '<x>', got no such token"),
     ],
 )
-def test_damaged_tokenizer_configs(
-    directory: Path, config: dict[str, object], message: str
-) -> None:
+def test_bad_tokenizer_configs(directory: Path, config: dict[str, object], message: str) -> None:
     edit_json(directory / "tokenizer_config.json", **config)
     with pytest.raises(CheckpointError, match=message):
         Tokenizer.load(directory)

@@ -268,9 +268,7 @@ def test_bad_weights_end_the_request_with_a_status(acceptor: Acceptor, copy_of: 
 @pytest.mark.parametrize(
     "name", ["chat_template.jinja", "generation_config.json", "tokenizer_config.json"]
 )
-def test_a_link_to_nothing_is_a_damaged_file(
-    complaint: Complaint, copy_of: CopyOf, name: str
-) -> None:
+def test_a_link_to_nothing_is_damage(complaint: Complaint, copy_of: CopyOf, name: str) -> None:
     file = copy_of(TARGET) / name
     file.unlink(missing_ok=True)
     file.symlink_to("nowhere")

@@ -90,9 +90,7 @@ def test_coupled_drafts_are_accepted_more_often_than_independent_ones() -> None:
     ("policy", "recipe", "rows"),
     [("block", SAMPLED, 7), ("strict", SAMPLED, 4), ("probabilistic", GREEDY, 4)],
 )
-def test_the_floor_counts_the_rows_that_the_rule_needs(
-    policy: str, recipe: Recipe, rows: int
-) -> None:
+def test_the_floor_counts_rows_that_the_rule_needs(policy: str, recipe: Recipe, rows: int) -> None:
     workload = Workload(num_reqs=2, vocab_size=10, policy=policy, recipe=recipe)
     assert workload.num_bytes == 2 * rows * 10 * 2
     assert evolve(workload, dtype="float32").num_bytes == 2 * workload.num_bytes

@@ -149,9 +149,7 @@ def test_what_lacks_a_device_says_so(acceptor: Acceptor, monkeypatch: pytest.Mon
     assert "installed; expects a CUDA" in acceptor("backends")[1]
 
 
-def test_backends_names_a_missing_module(
-    acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_module_is_named(acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = Backend("lost", "no_such\x1b[31m:Sampler", "from other", requires=("no_such\x1b[31m",))
     monkeypatch.setattr("acceptor.app.commands.BACKENDS", {"lost": lost})
     words = acceptor("backends")[1].split()

@@ -86,9 +86,7 @@ def verified(backend: Backend, device: str = "cpu", *, is_variation: bool = Fals
     ],
     ids=["nothing", "written", "written between rows", "emptied"],
 )
-def test_a_changed_input_is_named(
-    change: Callable[[VerifyBatch], object], names: list[str]
-) -> None:
+def test_changed_input_is_named(change: Callable[[VerifyBatch], object], names: list[str]) -> None:
     assert [d.decision for d in verified(Backend(change)).findings.differences] == names
 
 
