@@ -198,25 +198,26 @@ __device__ inline float adjusted(const Adjustment& a, i64 id, u32 note, float lo
     return penalised(a, logit, in_prompt, count);
 }
 
-// The note of a token; 0 if nothing touches it. By a thread.
-__device__ inline u32 note_of(const Adjustment& a, int id) {
+// By a thread.
+__device__ COLD float adjust_logit(const Adjustment& a, int id, float logit) {
+    u32 note = 0;
     if (a.marks) {
         const u32 place = static_cast<u32>(id) % BLOCK_SIZE;
         const u32* marks = marks_at(a.marks, block_of(id));
-        const u32 mark = marks[place / 8 % LANES];
-        if (!(mark >> j_of(place) & 1)) return 0;
-        for (const u32* note = marks + LANES; is_noted(mark); ++note)
-            if (place_in(*note) == place) return *note;
+        const u32 mark = marks[place / 8 % LANES], number = is_noted(mark) ? mark >> 16 : 0;
+        if (!(mark >> j_of(place) & 1)) return logit;
+        for (u32 i = 0; i < number; ++i)
+            if (place_in(marks[LANES + i]) == place) note = marks[LANES + i];
     }
-    u32 note = NAMED;
-    // Without a branch, so that several loads are in flight at once.
+    if (note == 0) {
+        note = NAMED;
+        int found = -1;
+        // Without a branch, so that several loads are in flight at once.
 #pragma unroll 8
-    for (int entry = 0; entry < a.num_bias; ++entry) note = a.bias_ids[entry] == id ? NAMED | (1 + entry) : note;
-    return note;
-}
-
-__device__ COLD float adjust_logit(const Adjustment& a, int id, float logit) {
-    return adjusted(a, id, note_of(a, id), logit);
+        for (int entry = 0; entry < a.num_bias; ++entry) found = a.bias_ids[entry] == id ? entry : found;
+        if (found >= 0) logit = __fadd_rn(logit, a.bias_values[found]);
+    }
+    return adjusted(a, id, note, logit);
 }
 
 // Bias and penalties of those of a lane's logits that are marked. By a warp.
