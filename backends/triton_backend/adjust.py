@@ -87,10 +87,10 @@ def extra_tokens(call, row, place):
         tokens = tl.where(there, drafted, tokens)
     if call.entries.bias_ids is not None:
         there = (place >= NUM_DRAFTS) & (place - NUM_DRAFTS < call.entries.bias_width)
-        entry = entry_of(call, row.request) * call.entries.bias_width + place - NUM_DRAFTS
-        biased = tl.load(call.entries.bias_ids + entry, mask=there, other=-1)
+        first = entry_of(call, row.request) * call.entries.bias_width - NUM_DRAFTS
+        biased = tl.load(call.entries.bias_ids + first + place, mask=there, other=-1)
         tokens = tl.where(there, biased, tokens)
-        biases = tl.load(call.entries.bias_values + entry, mask=there, other=0.0)
+        biases = tl.load(call.entries.bias_values + first + place, mask=there, other=0.0)
     inside = (tokens >= 0) & (tokens < call.target.vocab_size)
     return tl.where(inside, tokens, -1).to(tl.int32), biases
 
@@ -109,42 +109,30 @@ def value_at(values, place, chosen):
 
 
 @triton.jit
-def adjusted(call, row, logits, ids):
-    """Logits of a target's row, [N], with bias and penalties, each operation rounded separately."""
-    bias = tl.zeros(ids.shape, tl.float32)
-    occurrences = tl.zeros(ids.shape, tl.int32)
+def biases_of(call, row, ids):
+    """The biases of fewer tokens than a block: [N]."""
+    bias = ids * 0.0
     EACH: tl.constexpr = call.variant.extra_width if ids.shape[0] == 1 else COMPARED
     for first in range(0, call.variant.extra_width, EACH):
-        place = first + tl.arange(0, EACH)
-        more_bias, more = compared(call, ids, place, extra_tokens(call, row, place))
-        bias += more_bias
-        occurrences += more
-    return changed(call, row, logits, ids, bias, occurrences)
+        tokens, biases = extra_tokens(call, row, first + tl.arange(0, EACH))
+        # A token has one bias at most, and none as a draft.
+        bias += tl.sum(tl.where(ids[:, None] == tokens[None, :], biases[None, :], 0.0), 1)
+    return bias
 
 
 @triton.jit
-def compared(call, ids, place, extra):
-    """The biases of ids, and how often they occur among drafts: [N] each; places are [M]."""
-    tokens, biases = extra
-    same = (ids[:, None] == tokens[None, :]) & (tokens >= 0)[None, :]
-    bias = ids * 0.0
-    occurrences = ids * 0
-    if call.entries.bias_ids is not None:
-        # A token has one bias at most.
-        bias = tl.sum(tl.where(same, biases[None, :], 0.0), 1)
-    if call.entries.repetition is not None:
-        occurrences = tl.sum((same & (place < call.variant.num_drafts)[None, :]).to(tl.int32), 1)
-    return bias, occurrences
-
-
-@triton.jit
-def changed(call, row, logits, ids, bias, occurrences):
-    """Logits with their biases and with penalties."""
+def adjusted(call, row, logits, ids, bias):
+    """Logits of a target's row, [N], with bias and penalties, each operation rounded separately."""
     if call.entries.bias_ids is not None:
         logits += bias
     if call.entries.repetition is not None:
-        flags = seen(call, row.request, ids) | occurrences
-        logits = _penalized(call, row, logits, ids, flags, occurrences)
+        drafted = ids * 0
+        for n in tl.static_range(call.variant.num_drafts):
+            token = drafted_token(call, row.request, row.place * 0 + n, n < row.place)
+            same = (ids == token) & (n < row.place) & (ids < call.target.vocab_size)
+            drafted += same.to(tl.int32)
+        flags = seen(call, row.request, ids) | drafted
+        logits = _penalized(call, row, logits, ids, flags, drafted)
     return logits
 
 

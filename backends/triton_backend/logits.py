@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from ...core.race import BLOCK_SIZE
-from .adjust import NOWHERE, adjusted, changed, compared, extra_tokens, look_up, next_flag, value_at
+from .adjust import NOWHERE, adjusted, biases_of, extra_tokens, look_up, next_flag, value_at
 from .random_bits import INTERPRETED
 from .rows import request_slot
 
@@ -12,6 +12,9 @@ BLOCK = tl.constexpr(BLOCK_SIZE)
 NEVER = tl.constexpr(float("-inf"))
 LOG2_E = tl.constexpr(1.4426950408889634)
 WIDEN = tl.constexpr("shl.b32 $0, $2, 16; and.b32 $1, $2, 0xFFFF0000;")
+
+WINDOW = tl.constexpr(32)
+"""How many extra tokens are computed at once: one per lane, so that a warp sums in one step."""
 
 
 @triton.jit
@@ -59,14 +62,13 @@ def target_logits(call, row, ids):
 
     They are -inf outside the vocabulary.
     """
-    logits = raw_logits(call, row, ids)
-    if call.entries.bias_ids is not None or call.entries.repetition is not None:
-        if ids.shape[0] < BLOCK:
-            logits = adjusted(call, row, logits, ids)
-        else:
-            logits = changed(call, row, logits, ids, ids * 0.0, ids * 0)
-            block = tl.min(ids, 0) // BLOCK + tl.zeros([1], tl.int32)
-            (logits,) = replaced(call, row, [logits], [ids], block, True)
+    bias = ids * 0.0
+    if call.entries.bias_ids is not None and ids.shape[0] < BLOCK:
+        bias = biases_of(call, row, ids)
+    logits = adjusted(call, row, raw_logits(call, row, ids), ids, bias)
+    if call.entries.bias_ids is not None and ids.shape[0] == BLOCK:
+        block = tl.min(ids, 0) // BLOCK + tl.zeros([1], tl.int32)
+        (logits,) = replaced(call, row, [logits], ids, block, True)
     if call.masks.words is not None:
         logits = masked(logits, is_allowed(call, row, ids))
     return logits
@@ -74,31 +76,49 @@ def target_logits(call, row, ids):
 
 @triton.jit
 def replaced(call, row, parts, ids, block, STREAMS: tl.constexpr):
-    """Logits of blocks, in parts, by ids, with those of biased and drafted tokens.
+    """Logits of blocks, in one part or in quarters, with those of biased and drafted tokens.
 
-    These are few in a block, as a rule, and are computed one by one. `STREAMS`: there is no other
-    block between these.
+    `ids` are those of the first part. `STREAMS`: there is no other block between these.
     """
-    place = tl.arange(0, call.variant.extra_width)
-    tokens, biases = extra_tokens(call, row, place)
+    tokens, _biases = extra_tokens(call, row, tl.arange(0, call.variant.extra_width))
+    flags = _inside(tokens, block, STREAMS)
+    first = next_flag(flags, -1)
+    while first < NOWHERE:
+        parts = _replaced_from(call, row, parts, ids, block, first, STREAMS)
+        first = next_flag(flags, first + WINDOW - 1)
+    return parts
+
+
+@triton.jit
+def _replaced_from(call, row, parts, ids, block, first, STREAMS: tl.constexpr):
+    """Compute a window of extra tokens at once, then put one after the other into the parts."""
+    place = tl.arange(0, WINDOW)
+    tokens, biases = extra_tokens(call, row, first + place)
+    inside = _inside(tokens, block, STREAMS)
+    tokens = tl.where(inside, tokens, call.target.vocab_size)
+    logits = adjusted(call, row, raw_logits(call, row, tokens), tokens, biases)
+    bits = logits.to(tl.int32, bitcast=True)
+    following = first * 0
+    while following < NOWHERE:
+        # A biased token that is a draft, too, comes twice, and with its bias last.
+        distance = value_at(tokens, place, following) - ids
+        logit = value_at(bits, place, following).to(tl.float32, bitcast=True)
+        if len(parts) == 1:
+            parts = [tl.where(distance == 0, logit, parts[0])]
+        else:
+            parts = [tl.where(distance == n * (BLOCK // 4), logit, parts[n]) for n in (0, 1, 2, 3)]
+        following = next_flag(inside, following)
+    return parts
+
+
+@triton.jit
+def _inside(tokens, block, STREAMS: tl.constexpr):
+    """Whether tokens, which are -1 if none, are in blocks."""
     if STREAMS:
         inside = (tokens >= tl.min(block, 0) * BLOCK) & (tokens < (tl.max(block, 0) + 1) * BLOCK)
     else:
         inside = tl.max((tokens[:, None] // BLOCK == block[None, :]).to(tl.int32), 1) != 0
-    flags = inside & (tokens >= 0)
-    following = next_flag(flags, -1)
-    while following < NOWHERE:
-        token = value_at(tokens, place, following)
-        one = token + tl.zeros([1], tl.int32)
-        bias, occurrences = compared(call, one, place, (tokens, biases))
-        logit = raw_logits(call, row, one)
-        logit = tl.max(changed(call, row, logit, one, bias, occurrences), 0)
-        if len(ids) == 1:
-            parts = [tl.where(ids[n] == token, logit, parts[n]) for n in (0,)]
-        else:
-            parts = [tl.where(ids[n] == token, logit, parts[n]) for n in (0, 1, 2, 3)]
-        following = next_flag(flags, following)
-    return parts
+    return inside & (tokens >= 0)
 
 
 @triton.jit

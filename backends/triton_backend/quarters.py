@@ -100,11 +100,11 @@ def adjusted_quarters(call, row, block, quarters, marks, STREAMS: tl.constexpr =
 
 @triton.jit
 def _adjusted_quarters(call, row, block, quarters, seen, STREAMS: tl.constexpr):
-    ids = [quarter_ids(block) + n * QUARTER for n in (0, 1, 2, 3)]
+    ids = quarter_ids(block)
     if call.entries.repetition is not None:
-        groups = [_groups_of(block, n) for n in (0, 1, 2, 3)]
+        groups = [_spread(_groups_of(block, n)) for n in (0, 1, 2, 3)]
         quarters = [
-            penalized(call, row, quarters[n], ids[n], _spread(groups[n]), _spread(seen[n]))
+            penalized(call, row, quarters[n], ids + n * QUARTER, groups[n], _spread(seen[n]))
             for n in (0, 1, 2, 3)
         ]
     return replaced(call, row, quarters, ids, block, STREAMS)
