@@ -103,10 +103,12 @@ def _requests(workload: Workload, noise: torch.Generator) -> tuple[SamplingParam
     num_reqs, device = workload.num_reqs, noise.device
     seeds = torch.randint(2**62, (num_reqs,), generator=noise, device=device).tolist()
     shape = (num_reqs, workload.num_biases)
-    biased = torch.randint(workload.vocab_size, shape, generator=noise, device=device).tolist()
+    biased = torch.randint(workload.vocab_size, shape, generator=noise, device=device)
+    # Special tokens are often banned, and have the last ids.
+    biased[:, ::2] = workload.vocab_size - 1 - torch.arange((shape[1] + 1) // 2, device=device)
     return tuple(
         evolve(workload.params, seed=seed, logit_bias=[(token_id, 1.0) for token_id in token_ids])
-        for seed, token_ids in zip(seeds, biased, strict=True)
+        for seed, token_ids in zip(seeds, biased.tolist(), strict=True)
     )
 
 

@@ -24,7 +24,7 @@ class Workload:
     """One batch to be timed; its requests are alike, and both models' logits are.
 
     Attributes:
-        num_biases: how many token ids of every request have a bias.
+        num_biases: how many token ids of every request have a bias; half of them are the last ids.
         allowed: the share of token ids that every row's mask allows; at 1 there are no masks.
         is_applied: there are no masks, but the logits of all other ids are -inf beforehand.
     """
