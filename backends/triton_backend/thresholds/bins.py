@@ -22,12 +22,17 @@ BEYOND = tl.constexpr(BELOW.value + SIGN.value - 2)
 CHUNK = tl.constexpr(1024)
 """How many numbers a program adds up at once."""
 
-LISTED = tl.constexpr(132)
-"""The places of a program's list of blocks: a part's, and one for what is not listed."""
+LISTED = tl.constexpr(128)
+"""The places of a program's list of blocks: as many as a part has."""
 RESERVE = tl.constexpr(
     f"{{ .shared .align 16 .b8 bins[{4 * (BINS.value + LISTED.value)}]; mov.u32 $0, bins; }}"
 )
-PUT = tl.constexpr("{ st.shared.b32 [$1], $2; mov.b32 $0, 0; }")
+PUT = tl.constexpr("""{
+    .reg .pred is;
+    mov.b32 $0, 0;
+    setp.ne.s32 is, $3, 0;
+    @is st.shared.b32 [$1], $2;
+}""")
 SET_ZERO = tl.constexpr(
     "{ .reg .b32 no; mov.b32 no, 0; st.shared.v4.b32 [$1], {no, no, no, no}; mov.b32 $0, 0; }"
 )
@@ -145,9 +150,8 @@ def clear_own(own):
 def put_blocks(own, block, rank, wanted):
     """List blocks by their ranks, which begin at 1."""
     if not INTERPRETED:
-        place = own + 4 * (BINS + tl.where(wanted, rank, 0))
-        given = [place, block]
-        tl.inline_asm_elementwise(PUT, "=r,r,r", given, dtype=tl.int32, is_pure=False, pack=1)
+        given = [own + 4 * (BINS + rank - 1), block, wanted.to(tl.int32)]
+        tl.inline_asm_elementwise(PUT, "=&r,r,r,r", given, dtype=tl.int32, is_pure=False, pack=1)
         tl.debug_barrier()
 
 
@@ -159,7 +163,7 @@ def listed_blocks(own, nth, block, rank):
         found = tl.min(tl.where(has_rank, block[None, :], 0x7FFFFFFF), 1)
     else:
         found = tl.inline_asm_elementwise(
-            LOAD, "=r,r", [own + 4 * (BINS + nth)], dtype=tl.int32, is_pure=False, pack=1
+            LOAD, "=r,r", [own + 4 * (BINS + nth - 1)], dtype=tl.int32, is_pure=False, pack=1
         )
     return found
 
