@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from ..random_bits import INTERPRETED
+from ..records import STORE_WHERE
 from ..units import LOWEST_FINITE, LOWEST_KEY, as_key, from_key, mass_of
 
 SIGN = tl.constexpr(2048)
@@ -27,12 +28,7 @@ LISTED = tl.constexpr(128)
 RESERVE = tl.constexpr(
     f"{{ .shared .align 16 .b8 bins[{4 * (BINS.value + LISTED.value)}]; mov.u32 $0, bins; }}"
 )
-PUT = tl.constexpr("""{
-    .reg .pred is;
-    mov.b32 $0, 0;
-    setp.ne.s32 is, $3, 0;
-    @is st.shared.b32 [$1], $2;
-}""")
+PUT = tl.constexpr(STORE_WHERE.format("st.shared.b32"))
 SET_ZERO = tl.constexpr(
     "{ .reg .b32 no; mov.b32 no, 0; st.shared.v4.b32 [$1], {no, no, no, no}; mov.b32 $0, 0; }"
 )
