@@ -170,6 +170,9 @@ def check_policies() -> Iterator[str]:
         yield from _wrong(
             Case(seed=seed, policy=policy, drafter=drafter, variation="in part", **how)
         )
+    # Few tokens: many drafts are biased, or come again.
+    few: dict[str, Any] = {"vocab_size": 9, "num_draft_tokens": (NUM_DRAFTS,) * 9}
+    yield from _wrong(Case(seed=1, features=frozenset(("penalties", "bias")), **few))
     # A greedy draft is the lowest draft id of those tied, in whatever block.
     tied = frozenset(("greedy", "draft recipe", "equal drafter"))
     shape: dict[str, Any] = {"vocab_size": 1500, "num_draft_tokens": (1,) * 6}
