@@ -59,9 +59,7 @@ def test_no_graph_is_recorded(model: TransformerModel) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_named(
-    model: TransformerModel, changes: dict[str, Any], message: str
-) -> None:
+def test_a_misfit_is_named(model: TransformerModel, changes: dict[str, Any], message: str) -> None:
     inputs: dict[str, Any] = {"token_ids": ids(1, 3), "positions": ids(1, 3)} | changes
     with pytest.raises(InvalidInputError, match=message):
         model.forward(cache=model.new_cache(2, 8), **inputs)

@@ -154,9 +154,7 @@ def test_a_graph_for_each_power_of_two_drafts_the_same(
     assert lengths == {16, 32}
 
 
-def test_a_layer_that_is_not_there_is_refused(
-    glm: Glm, tmp_path: Path, save: Callable[..., Any]
-) -> None:
+def test_a_missing_layer_is_refused(glm: Glm, tmp_path: Path, save: Callable[..., Any]) -> None:
     target: Any = load_any_model(glm.directory)
     tensors = load_file(glm.directory / "model.safetensors")
     shutil.copy(glm.directory / "config.json", tmp_path)

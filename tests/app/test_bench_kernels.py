@@ -119,6 +119,14 @@ def bench(*arguments: object) -> Result:
     return CliRunner().invoke(kernels, [*fixed, *map(str, arguments)])
 
 
+def test_half_of_the_biases_are_those_of_the_last_ids() -> None:
+    workload = Workload(num_reqs=2, vocab_size=999, num_biases=5)
+    logits, sampler = Logits.random(workload, noise()), load_sampler("reference")
+    bias = make_step(workload, logits, noise(1), sampler).params.bias
+    assert bias is not None
+    assert bias.token_ids[:, -3:].tolist() == [[996, 997, 998]] * 2
+
+
 def test_the_command_measures_writes_and_shows_again(tmp_path: Path) -> None:
     json_file, tables, figure = (tmp_path / f"run.{name}" for name in ("json", "md", "svg"))
     shape = ["--backend", "reference", "--requests", "1,3", "--spec-tokens", "0,2"]

@@ -175,9 +175,7 @@ def test_a_backend_without_its_device_says_so_before_the_prompt(acceptor: Accept
     assert err == "acceptor: backend cupy: expected a CUDA device, got cpu\n"
 
 
-def test_text_in_brackets_is_printed_as_it_is(
-    acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_text_in_brackets_is_printed(acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch) -> None:
     lacking = evolve(BACKENDS["triton"], requires=("no_such_module",))
     monkeypatch.setattr("acceptor.app.commands.BACKENDS", {"triton": lacking})
     assert "pip install 'acceptor[triton]'" in " ".join(acceptor("backends")[1].split())

@@ -241,9 +241,7 @@ def smaller_draft(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "offsets", [torch.zeros(7, dtype=torch.int64), torch.zeros(len(KEPT)), OFFSETS + 2]
 )
-def test_ids_that_a_checkpoint_states_wrongly_are_refused(
-    smaller_draft: Path, offsets: Tensor
-) -> None:
+def test_ids_that_a_checkpoint_misstates_are_refused(smaller_draft: Path, offsets: Tensor) -> None:
     edit_tensors(smaller_draft, lambda tensors: tensors.update(d2t=offsets))
     models = ModelsConfig(target=str(bundled_pair()[0]), draft=str(smaller_draft))
     with pytest.raises(CheckpointError, match=r"model.safetensors: d2t: (offsets|target_ids): exp"):

@@ -118,9 +118,7 @@ def test_goodput_is_tokens_over_prompts_and_steps() -> None:
 
 
 @pytest.mark.parametrize(("draft_cost", "best"), [(0.01, 8), (50.0, 0)])
-def test_the_cheaper_the_drafts_the_longer_the_recommended_ones(
-    draft_cost: float, best: int
-) -> None:
+def test_the_cheaper_the_drafts_the_longer_recommended_ones(draft_cost: float, best: int) -> None:
     predictions = predict({"strict": model(0.9, costs(draft_cost, 10.0), 90)}, range(9), [1, 5])
     assert recommend(predictions, 5).num_spec_tokens == best
 

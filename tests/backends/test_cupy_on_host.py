@@ -28,6 +28,7 @@ from acceptor.core import (
     VerifyBatch,
     pack_allowed,
 )
+from acceptor.core.sampling_tensors import BiasTensors
 from kit.batches import dense, stacked
 from kit.cuda_on_host import GXX
 from kit.cupy_on_host import HostSampler
@@ -122,6 +123,13 @@ def test_a_block_may_hold_hundreds_of_biases(features: Any, dtype: str, temperat
     batch.draft_token_ids.copy_(torch.arange(480, 1010, 60).view(3, 3))
     for policy in (strict, Probabilistic()):
         assert_right((batch, params, policy), room=1)
+
+
+def test_a_bias_may_have_any_place_in_its_row() -> None:
+    token_ids = torch.full((1, 2**21 + 8), -1).index_fill(1, torch.tensor(2**21), 7)
+    bias = BiasTensors(token_ids=token_ids, values=torch.where(token_ids == 7, 40.0, 0.0))
+    batch = dense(torch.zeros(1, 2, 600), [[7]])
+    assert_right((batch, evolve(stacked(1), bias=bias), Probabilistic()))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

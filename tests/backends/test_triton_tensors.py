@@ -82,9 +82,7 @@ def counting() -> tuple[TritonSampler, list[object]]:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("top_p", [1.0, 0.9])
-def test_the_workspace_holds_a_few_numbers_per_block_side_by_side(
-    policy: Policy, top_p: float
-) -> None:
+def test_a_workspace_holds_few_numbers_per_block_side_by_side(policy: Policy, top_p: float) -> None:
     size = TritonSampler().verify_workspace_size(batch(), params(top_p), policy)
     num_rows = NUM_REQS * (2 * NUM_DRAFTS + 1)
     per_row = 4 * (4 * NUM_BLOCKS + 64)

@@ -131,9 +131,7 @@ def test_known_answers_for_three_tokens(mean: float, percent: list[float]) -> No
 
 
 @given(rates, lengths)
-def test_the_mean_is_the_rate_and_conditional_rates_decay(
-    mean: float, num_spec_tokens: int
-) -> None:
+def test_the_mean_is_the_rate_and_conditional_ones_decay(mean: float, num_spec_tokens: int) -> None:
     policy = Synthetic.from_acceptance_rate(mean, num_spec_tokens)
     conditional = policy.conditional_rates
     assert len(policy.rates) == num_spec_tokens

@@ -56,9 +56,7 @@ def test_the_tables_are_what_the_records_say() -> None:
 @pytest.mark.parametrize(
     ("concurrency", "num_spec_tokens", "goal"), [(1, 3, 0.75), (1, 0, 0.8), (16, 3, 0.64)]
 )
-def test_a_step_reaches_its_share_of_limit(
-    concurrency: int, num_spec_tokens: int, goal: float
-) -> None:
+def test_a_step_reaches_its_share(concurrency: int, num_spec_tokens: int, goal: float) -> None:
     assert share_of_limit(ENGINE, ROWS[concurrency, num_spec_tokens]) >= goal
 
 
