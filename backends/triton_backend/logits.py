@@ -49,7 +49,7 @@ def widened(logits):
     """Logits as float32; two bfloat16 of a register take one instruction each, not three."""
     if logits.dtype == tl.bfloat16 and logits.numel > 1 and not INTERPRETED:
         wide = tl.inline_asm_elementwise(
-            WIDEN, "=r,=r,r", [logits], dtype=tl.int32, is_pure=True, pack=2
+            WIDEN, "=&r,=r,r", [logits], dtype=tl.int32, is_pure=True, pack=2
         ).to(tl.float32, bitcast=True)
     else:
         wide = logits.to(tl.float32)

@@ -220,15 +220,20 @@ __device__ COLD float adjust_logit(const Adjustment& a, int id, float logit) {
     return adjusted(a, id, note, logit);
 }
 
-// Bias and penalties of those of a lane's logits that are marked. By a warp.
-__device__ inline void adjust_marked(
-    const Adjustment& a, int block, u32 mark, float (&logits)[PER_LANE]) {
+struct Logits {
+    float of[PER_LANE];
+};
+
+// Bias and penalties of those of a lane's logits that are marked. By value, as calls would else put logits into memory.
+// By a warp.
+__device__ COLD Logits adjust_marked(const Adjustment& a, int block, u32 mark, Logits logits) {
     const bool noted = is_noted(mark);
     if (!noted)
         visit_biased(a, block, [&](int j, int entry) {
             const float bias = a.bias_values[entry];
 #pragma unroll
-            for (int i = 0; i < PER_LANE; ++i) logits[i] = i == j ? __fadd_rn(logits[i], bias) : logits[i];
+            for (int i = 0; i < PER_LANE; ++i)
+                logits.of[i] = i == j ? __fadd_rn(logits.of[i], bias) : logits.of[i];
         });
     u32 touched = noted || a.output_counts ? touched_by(mark) : 0, notes = NAMED;
     int next = static_cast<int>(warp_sum_up_to(__popc(touched))) - __popc(touched);
@@ -240,20 +245,11 @@ __device__ inline void adjust_marked(
         const int j = touched ? __ffs(static_cast<int>(touched)) - 1 : PER_LANE;
         float logit = 0.0f;
 #pragma unroll
-        for (int i = 0; i < PER_LANE; ++i) logit = i == j ? logits[i] : logit;
+        for (int i = 0; i < PER_LANE; ++i) logit = i == j ? logits.of[i] : logit;
         if (touched) logit = adjusted(a, id_of(block, j), note, logit);
 #pragma unroll
-        for (int i = 0; i < PER_LANE; ++i) logits[i] = i == j ? logit : logits[i];
+        for (int i = 0; i < PER_LANE; ++i) logits.of[i] = i == j ? logit : logits.of[i];
     }
-}
-
-struct Logits {
-    float of[PER_LANE];
-};
-
-// The same by value, for calls: otherwise logits would live in memory.
-__device__ COLD Logits adjust_marked(const Adjustment& a, int block, u32 mark, Logits logits) {
-    adjust_marked(a, block, mark, logits.of);
     return logits;
 }
 

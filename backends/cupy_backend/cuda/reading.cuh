@@ -139,11 +139,12 @@ struct Flow {
 
     // As they are, two logits a word.
     __device__ void pairs_to(int slot, u32 (&pairs)[PER_LANE / 2]) const {
-        if constexpr (!IS_BF16<T>) return;
+        if constexpr (IS_BF16<T>) {
 #pragma unroll
-        for (int j = 0; j < PER_LANE / 2; ++j) {
-            const uint4& vector = words[slot][j / 4];
-            pairs[j] = j % 4 == 0 ? vector.x : j % 4 == 1 ? vector.y : j % 4 == 2 ? vector.z : vector.w;
+            for (int j = 0; j < PER_LANE / 2; ++j) {
+                const uint4& vector = words[slot][j / 4];
+                pairs[j] = j % 4 == 0 ? vector.x : j % 4 == 1 ? vector.y : j % 4 == 2 ? vector.z : vector.w;
+            }
         }
     }
 

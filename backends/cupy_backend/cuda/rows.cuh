@@ -87,7 +87,7 @@ __device__ inline float unpack(const uint4* words, int j) {
     const int place = j * static_cast<int>(sizeof(T)) % 16 / 4;
     const u32 word = place == 0 ? vector.x : place == 1 ? vector.y : place == 2 ? vector.z : vector.w;
     if constexpr (sizeof(T) == 4) return __uint_as_float(word);
-    return to_float(T{static_cast<unsigned short>(j % 2 ? word >> 16 : word)});
+    else return to_float(T{static_cast<unsigned short>(j % 2 ? word >> 16 : word)});
 }
 
 template <typename T>
