@@ -44,7 +44,7 @@ def read_config(file: Path | None, flags: Mapping[str, object]) -> Config:
     of_file = table.get("policy")
     is_same = isinstance(of_file, Mapping) and of_file.get("name") == name
     if name == "synthetic" and not (has_rate or is_same):
-        raise ConfigError(f"--policy: expected {rate} beside synthetic")
+        raise ConfigError(f"--policy: expected {rate} beside synthetic, got none")
     if isinstance(of_file, Mapping) and (has_rate or not (name is None or is_same)):
         # The settings of another policy do not apply.
         table["policy"] = {}
@@ -64,7 +64,7 @@ def _with_flags(table: Mapping[str, Any], flags: Mapping[str, object]) -> Mappin
 
 
 def generate(options: Mapping[str, Any]) -> bool:
-    """Continue a prompt and print the output; False if its logits were bad."""
+    """Continue a prompt and print the output; False if the request failed."""
     prompt, compare_plain = options["prompt"], options["compare_plain"]
     console = report.new_console(quiet=options["json_only"])
     config = read_config(options["config_file"], given(options))

@@ -3,6 +3,7 @@
 from attrs import field, frozen
 
 from ..adapters.draft_heads.head_config import MtpSwitches
+from ..adapters.error_text import unfit
 from ..adapters.forward_choice import FORWARDS
 from ..adapters.loader import ADAPTERS
 from ..adapters.model_config import DTYPES
@@ -82,7 +83,7 @@ class DecodingConfig:
         if self.has_grammar and self.ignore_eos:
             raise InvalidInputError("ignore_eos: expected false with a grammar, got true")
         if self.json_schema is not None and self.regex is not None:
-            raise InvalidInputError("regex: expected none beside a json_schema")
+            raise unfit("regex", "none beside a json_schema", repr(self.regex), InvalidInputError)
 
     @property
     def has_grammar(self) -> bool:

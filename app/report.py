@@ -134,7 +134,8 @@ def _ending(measured: Measured) -> str:
     result = measured.result
     if result.finish_reason is not FinishReason.ERROR:
         return str(result.finish_reason)
-    return f"{result.finish_reason}: {str(result.status.name).lower().replace('_', ' ')}"
+    bad = str(result.status.name).lower().replace("_", " ")
+    return f"{result.finish_reason}: {result.error or bad}"
 
 
 def as_json(

@@ -182,7 +182,8 @@ def new_drafter(
         return NgramDrafter(max_ngram=settings.max_ngram, min_ngram=settings.min_ngram)
     if settings.name == "early-exit":
         if not isinstance(target, TransformerModel):
-            raise ConfigError("drafter: expected the model adapter own with early-exit")
+            expected = "the model adapter own with early-exit"
+            raise unfit("drafter", expected, "transformers", ConfigError)
         draft = target.first_layers(settings.exit_layer(target.config.num_layers))
     return NoDrafter() if draft is None else ModelDrafter(model=draft, vocabulary=vocabulary)
 

@@ -60,7 +60,7 @@ def run(options: Options) -> None:
 
 @contextmanager
 def progress_bars() -> Iterator[Begin]:
-    """Shows a bar on stderr, if it is a terminal, for each run that begins within the context."""
+    """Show a bar on stderr, if it is a terminal, for each run that begins within the context."""
     console = new_console(stderr=True)
     columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
@@ -127,20 +127,23 @@ def load_models(
 
 def _check_models(options: Options) -> None:
     """Refuse options that the other options make meaningless."""
-    is_random = options["random_weights"] is not None
-    if options["drafter"] is not None:
-        check_choice("--drafter", options["drafter"], DRAFTERS)
+    is_random, drafter = options["random_weights"] is not None, options["drafter"]
+    if drafter is not None:
+        check_choice("--drafter", drafter, DRAFTERS)
     if options["cpu_time"] and options["device"] != "cpu":
         raise ConfigError(f"--cpu-time: expected the device cpu, got {options['device']}")
     if options.get("pair") and options["target"] is None and not is_random:
-        raise ConfigError("--pair: expected --target or --random-weights beside it")
+        raise ConfigError("--pair: expected --target or --random-weights beside it, got neither")
     of_shapes = ("draft_random_weights", "layer_decay", "target_layers")
-    wanted = "none beside --random-weights" if is_random else "--random-weights beside it"
+    fitting = "--random-weights beside it, got none"
+    if is_random:
+        fitting = "none beside --random-weights, got one"
     for name in ("target", "draft") if is_random else of_shapes:
         if options[name] is not None:
-            raise ConfigError(f"--{name.replace('_', '-')}: expected {wanted}")
-    if options["draft_layers"] is not None and options["drafter"] != "early-exit":
-        raise ConfigError("--draft-layers: expected --drafter early-exit beside it")
+            raise ConfigError(f"--{name.replace('_', '-')}: expected {fitting}")
+    if options["draft_layers"] is not None and drafter != "early-exit":
+        got = "none" if drafter is None else drafter
+        raise ConfigError(f"--draft-layers: expected --drafter early-exit beside it, got {got}")
 
 
 def _policies(options: Options) -> dict[str, PolicySettings]:
@@ -149,7 +152,8 @@ def _policies(options: Options) -> dict[str, PolicySettings]:
     for name in names:
         check_choice("--policy", name, POLICIES)
     if Synthetic.name in names and not rates:
-        raise ConfigError("--policy: expected --synthetic-acceptance-rate beside synthetic")
+        expected = "--synthetic-acceptance-rate beside synthetic"
+        raise unfit("--policy", expected, "none", ConfigError)
     known = {name: POLICIES[name] for name in names if name != Synthetic.name}
     synthetic = {f"synthetic {rate:g}": SyntheticSettings(acceptance_rate=rate) for rate in rates}
     return known | synthetic

@@ -167,7 +167,7 @@ def _check_shapes(drafter: str | None, draft_file: Path | None) -> None:
     if drafter in ("model", "eagle", "eagle3") and draft_file is None:
         raise ConfigError(f"drafter: expected --draft-random-weights beside {drafter}, got none")
     if drafter in ("ngram", "early-exit", "mtp") and draft_file is not None:
-        raise ConfigError(f"--draft-random-weights: expected none beside {drafter}")
+        raise unfit("--draft-random-weights", f"none beside {drafter}", draft_file, ConfigError)
 
 
 def _usual_decay(target_file: Path, drafter: DrafterConfig) -> float:
