@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .random_bits import INTERPRETED
+from .assembly import INTERPRETED
 from .rows import drafted_token, entry_of, request_slot
 
 NOWHERE = tl.constexpr(2147483647)
@@ -55,14 +55,7 @@ PENALIZE = tl.constexpr(
 }"""
 )
 """Does what `penalized` does, for four logits: few tokens were seen, and most warps skip all."""
-
-LOOK_UP = tl.constexpr("""{
-    .reg .pred is; .reg .u64 place;
-    mov.u32 $0, $4;
-    setp.ne.s32 is, $2, 0;
-    mad.wide.s32 place, $1, 1, $3;
-    @is ld.global.u8 $0, [place];
-}""")
+PENALIZED = tl.constexpr(",".join(["=&f"] * 4 + ["0,1,2,3"] + ["r"] * 12 + ["l"] * 4 + ["f"] * 16))
 
 
 @triton.jit
@@ -172,33 +165,8 @@ def penalized(call, row, logits, ids, group, byte):
         logits = _penalized(call, row, logits, ids, byte & bit, ids * 0)
     else:
         counts = _counts_of(call, row).to(tl.int64)
+        given = [logits, byte, bit, group, counts, repetition, inverse, presence, frequency]
         logits = tl.inline_asm_elementwise(
-            PENALIZE,
-            "=&f,=&f,=&f,=&f,0,1,2,3,r,r,r,r,r,r,r,r,r,r,r,r,l,l,l,l"
-            ",f,f,f,f,f,f,f,f,f,f,f,f,f,f,f,f",
-            [logits, byte, bit, group, counts, repetition, inverse, presence, frequency],
-            dtype=tl.float32,
-            is_pure=True,
-            pack=4,
+            PENALIZE, PENALIZED, given, dtype=tl.float32, is_pure=True, pack=4
         )
     return logits
-
-
-@triton.jit
-def look_up(table, number, wanted, OTHER: tl.constexpr):
-    """Load bytes by number where wanted: int32, in registers of the numbers' threads.
-
-    A load may leave its result in other threads. These pass it on before anything else is loaded.
-    """
-    if INTERPRETED:
-        found = tl.load(table + number, mask=wanted, other=OTHER).to(tl.int32)
-    else:
-        found = tl.inline_asm_elementwise(
-            LOOK_UP,
-            "=&r,r,r,l,r",
-            [number, wanted.to(tl.int32), table.to(tl.int64), OTHER],
-            dtype=tl.int32,
-            is_pure=True,
-            pack=1,
-        )
-    return found

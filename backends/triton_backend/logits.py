@@ -4,8 +4,8 @@ import triton
 import triton.language as tl
 
 from ...core.race import BLOCK_SIZE
-from .adjust import NOWHERE, adjusted, biases_of, extra_tokens, look_up, next_flag, value_at
-from .random_bits import INTERPRETED
+from .adjust import NOWHERE, adjusted, biases_of, extra_tokens, next_flag, value_at
+from .assembly import INTERPRETED, assembled, look_up
 from .rows import request_slot
 
 BLOCK = tl.constexpr(BLOCK_SIZE)
@@ -48,9 +48,7 @@ def load_row(base, inverse_map, vocab_size, ids, wanted=True, AGAIN: tl.constexp
 def widened(logits):
     """Logits as float32; two bfloat16 of a register take one instruction each, not three."""
     if logits.dtype == tl.bfloat16 and logits.numel > 1 and not INTERPRETED:
-        wide = tl.inline_asm_elementwise(
-            WIDEN, "=&r,=r,r", [logits], dtype=tl.int32, is_pure=True, pack=2
-        ).to(tl.float32, bitcast=True)
+        wide = assembled(WIDEN, "=&r,=r,r", [logits], 2, PURE=True).to(tl.float32, bitcast=True)
     else:
         wide = logits.to(tl.float32)
     return wide

@@ -2,12 +2,10 @@
 
 import triton
 import triton.language as tl
-from triton import knobs
 from triton.language.extra.cuda import libdevice
 
 from ...core.randomness import Level, Stream
-
-INTERPRETED = tl.constexpr(knobs.runtime.interpret)
+from .assembly import INTERPRETED
 
 ACCEPT = tl.constexpr(int(Stream.ACCEPT))
 RECOVER = tl.constexpr(int(Stream.RECOVER))

@@ -9,7 +9,6 @@ import triton
 import triton.language as tl
 
 from .logits import NEVER
-from .random_bits import INTERPRETED
 from .rows import row_recipe
 
 ROW_MAX, LOG_TOTAL, THRESHOLD, EXACT = map(tl.constexpr, range(4))
@@ -36,10 +35,6 @@ VERDICT, TOKEN, RATIO, LOG_P, DECISION = map(tl.constexpr, range(5))
 """The words of a decision, and their number. RATIO is log p - log q of a draft token; under lossy
 policies the total variation. LOG_P is log p of a draft token; under FLy 1 if the target is
 undecided, 2 if its mask still forbids the draft token."""
-
-STORE_WHERE = "{{ .reg .pred is; mov.b32 $0, 0; setp.ne.s32 is, $3, 0; @is {} [$1], $2; }}"
-STORE = tl.constexpr(STORE_WHERE.format("st.global.f32"))
-"""Buys 8% where few logits are kept: top-k 50 and top-p 0.9 of tied rows, 50% allowed, R = 256."""
 
 
 class Law(NamedTuple):
@@ -77,16 +72,6 @@ def words_of(call, blocks, KIND: tl.constexpr):
     """The address of the words after a record's blocks, as words of a dtype."""
     words = blocks + 2 * padded(call.scratch.num_blocks)
     return words.to(tl.pointer_type(KIND), bitcast=True)
-
-
-@triton.jit
-def store_here(place, values, wanted):
-    """Store numbers from the threads that hold them: warps need not wait for each other."""
-    if INTERPRETED:
-        tl.store(place, values, mask=wanted)
-    else:
-        given = [place.to(tl.int64), values, wanted.to(tl.int32)]
-        tl.inline_asm_elementwise(STORE, "=&r,l,f,r", given, dtype=tl.int32, is_pure=False, pack=1)
 
 
 @triton.jit

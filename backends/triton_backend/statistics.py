@@ -10,10 +10,11 @@ import triton
 import triton.language as tl
 
 from .adjust import seen
+from .assembly import store_here
 from .device import wait_for_stage_before
 from .logits import BLOCK, seen_bytes_of
 from .quarters import TILE, adjusted_quarters, block_statistics, quarter_marks, row_quarters, wide
-from .records import blocks_of, padded, record_words, store_here
+from .records import blocks_of, padded, record_words
 from .rows import open_row, row_recipe
 
 

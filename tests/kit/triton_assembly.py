@@ -9,9 +9,8 @@ import triton.language as tl
 from triton.runtime.interpreter import TensorHandle, interpreter_builder
 
 from acceptor.backends.triton_backend import adjust
+from acceptor.backends.triton_backend.assembly import INTERPRETED, look_up, store_here
 from acceptor.backends.triton_backend.logits import widened
-from acceptor.backends.triton_backend.random_bits import INTERPRETED
-from acceptor.backends.triton_backend.records import store_here
 from acceptor.backends.triton_backend.thresholds import bins
 from acceptor.backends.triton_backend.units import from_key
 from kit import ptx  # noqa: F401
@@ -136,7 +135,7 @@ def stored(values: Any, wanted: Any) -> Any:
 
 def looked_up(table: Any, places: Any, wanted: Any) -> Any:
     there = tensor(places, tl.int32), tensor(wanted, tl.int1)
-    return adjust.look_up(pointers(table, tl.uint8), *there, 255).handle.data
+    return look_up(pointers(table, tl.uint8), *there, 255).handle.data
 
 
 def check_others() -> None:

@@ -7,8 +7,7 @@ name, in a few lines of assembly; in the interpreter it counts in the row's bins
 import triton
 import triton.language as tl
 
-from ..random_bits import INTERPRETED
-from ..records import STORE_WHERE
+from ..assembly import INTERPRETED, STORE_WHERE, assembled
 from ..units import LOWEST_FINITE, LOWEST_KEY, as_key, from_key, mass_of
 
 SIGN = tl.constexpr(2048)
@@ -127,9 +126,7 @@ def reserve_own():
     """The address of a program's own numbers."""
     own = tl.program_id(0) * 0
     if not INTERPRETED:
-        own = tl.inline_asm_elementwise(
-            RESERVE, "=r,r", [own], dtype=tl.int32, is_pure=False, pack=1
-        )
+        own = assembled(RESERVE, "=r,r", [own])
     return own
 
 
@@ -137,8 +134,7 @@ def reserve_own():
 def clear_own(own):
     """Zero a program's own numbers."""
     if not INTERPRETED:
-        place = own + 16 * tl.arange(0, BINS // 4)
-        tl.inline_asm_elementwise(SET_ZERO, "=r,r", [place], dtype=tl.int32, is_pure=False, pack=1)
+        assembled(SET_ZERO, "=r,r", [own + 16 * tl.arange(0, BINS // 4)])
         tl.debug_barrier()
 
 
@@ -146,8 +142,8 @@ def clear_own(own):
 def put_blocks(own, block, rank, wanted):
     """List blocks by their ranks, which begin at 1."""
     if not INTERPRETED:
-        given = [own + 4 * (BINS + rank - 1), block, wanted.to(tl.int32)]
-        tl.inline_asm_elementwise(PUT, "=&r,r,r,r", given, dtype=tl.int32, is_pure=False, pack=1)
+        place = own + 4 * (BINS + rank - 1)
+        assembled(PUT, "=&r,r,r,r", [place, block, wanted.to(tl.int32)])
         tl.debug_barrier()
 
 
@@ -158,9 +154,7 @@ def listed_blocks(own, nth, block, rank):
         has_rank = rank[None, :] == nth[:, None]
         found = tl.min(tl.where(has_rank, block[None, :], 0x7FFFFFFF), 1)
     else:
-        found = tl.inline_asm_elementwise(
-            LOAD, "=r,r", [own + 4 * (BINS + nth - 1)], dtype=tl.int32, is_pure=False, pack=1
-        )
+        found = assembled(LOAD, "=r,r", [own + 4 * (BINS + nth - 1)])
     return found
 
 
@@ -176,9 +170,7 @@ def add_up(call, row, own, by_halves, dropped):
             # Neighbouring programs begin at different places, so that they seldom collide.
             turn = (chunk + tl.program_id(0)) % (BINS // CHUNK)
             place = turn * CHUNK + tl.arange(0, CHUNK)
-            counted = tl.inline_asm_elementwise(
-                LOAD, "=r,r", [own + 4 * place], dtype=tl.int32, is_pure=False, pack=1
-            )
+            counted = assembled(LOAD, "=r,r", [own + 4 * place])
             # Triton cannot tell that these are adjacent: a thread adds one, a warp 32 in a row.
             bins = _bin_at(place)
             wanted = counted != 0
@@ -199,10 +191,7 @@ def count_keys(call, row, own, logits, low, high):
         place = (distance >> shift).to(tl.int32, bitcast=True)
         _count(call, row, place, (logits >= low) & (logits <= high))
     else:
-        given = [logits, low, high, low_key, shift, own]
-        tl.inline_asm_elementwise(
-            COUNT_KEYS, KEY_REGISTERS, given, dtype=tl.int32, is_pure=False, pack=4
-        )
+        assembled(COUNT_KEYS, KEY_REGISTERS, [logits, low, high, low_key, shift, own], 4)
 
 
 @triton.jit
@@ -251,10 +240,7 @@ def count_halves(call, row, own, halves, low, value):
         _count(call, row, half_bins(logits), logits >= low)
     else:
         pair = ((value.to(tl.int32, bitcast=True) >> 16) & 0xFFFF) * 0x10001
-        given = [halves, own * 0x10001, pair]
-        tl.inline_asm_elementwise(
-            COUNT_HALVES, "=r,=r,r,r,r,r,r", given, dtype=tl.int32, is_pure=False, pack=2
-        )
+        assembled(COUNT_HALVES, "=r,=r,r,r,r,r,r", [halves, own * 0x10001, pair], 2)
 
 
 @triton.jit

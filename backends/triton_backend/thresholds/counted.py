@@ -10,11 +10,12 @@ import triton
 import triton.language as tl
 
 from .. import records
+from ..assembly import store_here
 from ..device import wait_for_stage_before
 from ..logits import LOG2_E, NEVER
 from ..quarters import QUARTER, adjusted_quarters, as_one, block_masses, quarter_marks, row_quarters
 from ..queue import NUM_OPEN, next_ticket, queued_row
-from ..records import blocks_of, kept_logits, padded, store_here, words_of
+from ..records import blocks_of, kept_logits, padded, words_of
 from ..rows import Row, open_row, row_recipe
 from ..units import LOWEST_FINITE, from_key, in_units
 from . import bins

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from ..random_bits import INTERPRETED
+from ..assembly import INTERPRETED
 from ..units import NO_KEY, from_key, mass_of
 from .bins import BELOW, BINS, SIGN, bin_shift, numbers_of
 from .touched import odd_masses_of, odd_numbers_of, odd_reaching

@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 
 from ..adjust import extra_tokens, value_at
+from ..assembly import store_here
 from ..logits import BLOCK, NEVER, is_allowed, masked, raw_logits, seen_bytes_of, target_logits
-from ..records import store_here
 from ..rows import open_row
 from ..units import LOWEST_KEY, as_key, from_key, highest_reaching, mass_of
 from .bins import BINS, half_bins, numbers_of
