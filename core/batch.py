@@ -4,12 +4,13 @@ Construction checks shapes, dtypes and devices, never values, so it does not wai
 """
 
 import torch
-from attrs import field, frozen
+from attrs import frozen
 from torch import Tensor
 
 from .allowed_tokens import num_mask_words
-from .checks import FLOATS, INTEGERS, check_integer, check_tensor, plain_number
+from .checks import FLOATS, INTEGERS, check_integer, check_tensor
 from .errors import InvalidInputError
+from .policies.parameters import integer
 from .randomness import Stream
 from .token_counts import TokenCounts
 
@@ -177,11 +178,11 @@ class SampleBatch:
 
     logits: Tensor
     positions: Tensor
-    draft_index: int | None = field(default=None, converter=plain_number)
-    draft_stream: Stream = field(default=Stream.DRAFT)
+    draft_index: int | None = integer(None, 1)
+    draft_stream: Stream = Stream.DRAFT
     slot_ids: Tensor | None = None
     draft_to_target: Tensor | None = None
-    target_vocab_size: int | None = field(default=None, converter=plain_number)
+    target_vocab_size: int | None = integer(None, 1)
     token_counts: TokenCounts | None = None
     allowed_tokens: Tensor | None = None
     allowed_rows: Tensor | None = None
@@ -189,8 +190,6 @@ class SampleBatch:
     def __attrs_post_init__(self) -> None:
         _check_logits("logits", self.logits)
         _check_rest(self, self.logits, self.logits.shape[1])
-        if self.draft_index is not None:
-            check_integer("draft_index", self.draft_index, 1)
         is_draft = self.draft_index is not None or self.draft_to_target is not None
         if is_draft and self.allowed_tokens is not None:
             raise InvalidInputError("allowed_tokens: expected None for a draft draw, got masks")

@@ -79,7 +79,10 @@ class PenaltyTensors:
 
 @frozen(eq=False)
 class BiasTensors:
-    """Logit biases, at most one per token: [num_reqs, max_entries]; unused ids are -1."""
+    """Logit biases, at most one per token: int64 ids and float32 values, [num_reqs, max_entries].
+
+    Unused ids are -1.
+    """
 
     token_ids: Tensor = field(validator=_contiguous)
     values: Tensor = field(validator=_contiguous)

@@ -82,8 +82,7 @@ def _log_thresholds(view: DraftView, policy: Policy) -> Tensor:
     thresholds = policy.log_thresholds(view)
     if view.allowed is None:
         return thresholds
-    allowed = view.allowed[: view.num_draft_tokens].gather(1, view.draft_token_ids[:, None])[:, 0]
-    return torch.where(allowed, thresholds, -torch.inf)
+    return torch.where(view.of_drafts(view.allowed), thresholds, -torch.inf)
 
 
 def _verdicts(log_thresholds: Tensor, draws: Draws) -> Tensor:

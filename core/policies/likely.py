@@ -21,7 +21,7 @@ class _AmongLikely(Policy):
 
     def log_thresholds(self, view: DraftView) -> Tensor:
         """0 where the draft token is likely, -inf elsewhere."""
-        return log_verdicts(self._accepted(view).gather(1, view.draft_token_ids[:, None])[:, 0])
+        return log_verdicts(view.of_drafts(self._accepted(view)))
 
     def total_variation(self, view: DraftView) -> Tensor:
         """The variation over all tokens that could have been drafted."""

@@ -55,6 +55,10 @@ class DraftView:
         """The draft's length K."""
         return self.draft_token_ids.shape[0]
 
+    def of_drafts(self, rows: Tensor) -> Tensor:
+        """Each draft token's entry in its row: [at least K, vocab_size] -> [K]."""
+        return rows[: self.num_draft_tokens].gather(1, self.draft_token_ids[:, None])[:, 0]
+
 
 class Policy(Protocol):
     """The law by which draft tokens survive.

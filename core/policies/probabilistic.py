@@ -73,9 +73,7 @@ def log_ratios(view: DraftView) -> Tensor:
         [K] float64.
     """
     assert view.draft_log_probs is not None
-    chosen = view.draft_token_ids[:, None]
-    log_p = view.target_log_probs[: view.num_draft_tokens].gather(1, chosen).squeeze(1)
-    log_q = view.draft_log_probs.gather(1, chosen).squeeze(1)
+    log_p, log_q = map(view.of_drafts, (view.target_log_probs, view.draft_log_probs))
     return torch.where(log_p == -torch.inf, log_p, log_p - log_q)
 
 
