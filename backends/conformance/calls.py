@@ -71,15 +71,23 @@ class Watched:
 
         A variation of an earlier call runs on dirty memory, and its output is not kept.
         """
-        there = moved((batch, params), self.device)
+        batch, params = there = moved((batch, params), self.device)
         before = [memory.clone() for _, memory in named_memory(there)]
-        batch, params = there
         with dirty_memory() if is_variation else nullcontext():
             if isinstance(batch, VerifyBatch):
                 output: Output = self.backend.verify(batch, params, policy)
             else:
                 output = self.backend.sample(batch, params)
-        after = named_memory(there)
+        self._note_changes(before, named_memory(there))
+        for name, memory in named_memory(output):
+            if memory.device.type != self.device.type:
+                self.note(f"device of {name}", str(self.device), str(memory.device))
+        output = moved(output)
+        if not is_variation:
+            self.outputs.append(output)
+        return output
+
+    def _note_changes(self, before: list[Tensor], after: list[tuple[str, Tensor]]) -> None:
         # Compared as bytes, because NaN does not equal itself; read at once, as each read waits.
         same = [
             (new[: len(old)] == old[: len(new)]).all() & (len(new) == len(old))
@@ -88,13 +96,6 @@ class Watched:
         for (name, _), is_same in zip(after, torch.stack(same).tolist(), strict=True):
             if not is_same:
                 self.note(f"input {name}", "untouched", "modified")
-        for name, memory in named_memory(output):
-            if memory.device.type != self.device.type:
-                self.note(f"device of {name}", str(self.device), str(memory.device))
-        output = moved(output)
-        if not is_variation:
-            self.outputs.append(output)
-        return output
 
     def note(self, what: str, expected: str, got: str) -> None:
         """Add a difference that concerns a whole call."""

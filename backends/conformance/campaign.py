@@ -7,7 +7,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -69,29 +69,34 @@ class Campaign:
         ended by the deadline is lost.
         """
         parts = range(CORNER_PARTS if with_corners else 0)
+        chunks = self._chunks(first, num_batches)
         if self.num_workers == 1:
-            yield from ((None, self.found(part, 0)) for part in parts)
-            yield from ((n, self.found(n, size)) for n, size in self._chunks(first, num_batches))
+            yield from ((None, self.found_in_corners(part)) for part in parts)
+            yield from ((number, self.found(number, size)) for number, size in chunks)
             return
         with self._workers() as pool:
             pending: dict[Future[Found], int | None] = {
-                pool.submit(self.found, part, 0): None for part in parts
+                pool.submit(self.found_in_corners, part): None for part in parts
             }
-            chunks = [*self._chunks(first, num_batches)]
-            num_new = self.generator.num_forms if self.device.type != "cpu" else 0
-            for place in range(0, len(chunks), self.num_workers):
-                some = chunks[place : place + self.num_workers]
-                new = [n for n, _ in some if n < first + num_new]
-                # Neighbours run at once, so they have different forms, which share few kernels.
-                for rehearsal in product(range(NUM_SHAPES), self.backends, new):
-                    pool.submit(self.rehearse, *rehearsal)
-                pending |= {pool.submit(self.found, *chunk): chunk[0] for chunk in some}
+            pending |= self._submitted(pool, [*chunks])
             left = None if math.isinf(self.deadline) else max(self.deadline - time.time(), 0.0)
             with suppress(TimeoutError):
                 for future in as_completed(pending, left):
                     # A task that began after the deadline has compared nothing.
                     if (found := future.result()) != self.nothing:
                         yield pending[future], found
+
+    def _submitted(
+        self, pool: Executor, chunks: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[Future[Found], int]]:
+        """Submit chunks, and before those of a form that is new on a GPU, its rehearsals."""
+        new = chunks[: self.generator.num_forms if self.device.type != "cpu" else 0]
+        for place in range(0, len(chunks), self.num_workers):
+            # Neighbours run at once, so they have different forms, which share few kernels.
+            some = slice(place, place + self.num_workers)
+            for shape, name, (number, _) in product(range(NUM_SHAPES), self.backends, new[some]):
+                pool.submit(self.rehearse, shape, name, number)
+            yield from ((pool.submit(self.found, *chunk), chunk[0]) for chunk in chunks[some])
 
     def rehearse(self, shape: int, name: str, number: int) -> None:
         """Let a backend compile what batches of one shape need in a chunk."""
@@ -111,11 +116,13 @@ class Campaign:
         return run_case(smallest_failure(case, *here) or case, *here)
 
     def found(self, number: int, size: int) -> Found:
-        """Run a chunk or, if the size is 0, a part of the corners, while time lasts."""
-        if size:
-            cases = self.generator.cases(number, size)
-            return self.shown((case.to_json(), Check(case)) for case in cases)
-        return self.shown(islice(corners(), number, None, CORNER_PARTS))
+        """Run a chunk while time lasts."""
+        cases = self.generator.cases(number, size)
+        return self.shown((case.to_json(), Check(case)) for case in cases)
+
+    def found_in_corners(self, part: int) -> Found:
+        """Run one of the parts of the corners while time lasts."""
+        return self.shown(islice(corners(), part, None, CORNER_PARTS))
 
     def shown(self, checks: Iterator[tuple[str, Callable[[Watched], object]]]) -> Found:
         """Run named checks while time lasts."""

@@ -189,10 +189,10 @@ def _judge_logprobs(
     if len(set(ids)) != len(ids) or not all(0 <= each < len(want.values) for each in ids):
         yield Difference(*place, "top token ids", "different tokens", str(ids))
     else:
-        yield from _judge_order(want, ids, values, place)
+        yield from _judge_top(want, ids, values, place)
 
 
-def _judge_order(
+def _judge_top(
     want: RowLogprobs, ids: list[int], values: list[float], place: tuple[int, int]
 ) -> Iterator[Difference]:
     for token_id, value in zip(ids, values, strict=True):
@@ -204,21 +204,33 @@ def _judge_order(
         yield Difference(*place, "top logprobs", "falling ones", str(values))
         return
     # Tokens of probability 0 may come in any order.
-    listed = zip(ids, values, strict=True)
-    shown = [token_id for token_id, got in listed if max(want.values[token_id], got) > -np.inf]
-    certain = [token_id for token_id in shown if not want.doubted[token_id]]
-    orders, swaps, num_due = want.orders, [], 0
-    for order in orders:
-        # A token at a filter's very edge shifts all later ones by a rank.
-        due = [token_id for token_id in order if not want.doubted[token_id]]
-        if shown in (order[: len(ids)], due[: len(ids)]):
-            return
-        num_due = min(len(due), len(ids))
-        swaps.append([pair for pair in zip(certain, due, strict=False) if pair[0] != pair[1]])
+    listed = np.array(ids, dtype=np.int64)
+    shown = listed[np.maximum(want.values[listed], values) > -np.inf]
+    orders = [order[: len(ids)].tolist() for order in want.orders]
+    # A token at a filter's very edge shifts all later ones by a rank.
+    certain = [want.certain(order)[: len(ids)].tolist() for order in want.orders]
+    if shown.tolist() in (*orders, *certain):
+        return
+    gap, excused = _excuse_of_order(want, want.certain(shown).tolist(), certain)
+    yield Difference(*place, LOGPROB_ORDER, str(orders[0]), str(ids), gap, excused=excused)
+
+
+def _excuse_of_order(
+    want: RowLogprobs, shown: list[int], orders: list[list[int]]
+) -> tuple[float, bool]:
+    """How far apart swapped tokens are at most, and whether rounding may have swapped them.
+
+    Args:
+        want: the row's logprobs.
+        shown: the backend's certain tokens.
+        orders: the certain tokens in each right order.
+    """
+    swaps = (
+        [pair for pair in zip(shown, order, strict=False) if pair[0] != pair[1]] for order in orders
+    )
     swapped = min(swaps, key=len)
     gaps = [abs(float(want.values[one] - want.values[other])) for one, other in swapped]
     bounds = [min(want.tolerance(token_id) for token_id in pair) for pair in swapped]
-    excused = all(0 < g < np.inf and g <= most for g, most in zip(gaps, bounds, strict=True))
-    excused = excused and num_due - len(certain) <= want.doubted.sum()
-    expected, gap = str(orders[0][: len(ids)]), max(gaps, default=0.0)
-    yield Difference(*place, LOGPROB_ORDER, expected, str(ids), gap, excused=excused)
+    close = all(0 < g < np.inf and g <= most for g, most in zip(gaps, bounds, strict=True))
+    num_missing = len(orders[0]) - len(shown)
+    return max(gaps, default=0.0), close and num_missing <= int(want.doubted.sum())

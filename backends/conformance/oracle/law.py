@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 from attrs import astuple, field, frozen
@@ -182,14 +182,18 @@ class RowLogprobs:
     doubted: Flags
     logits: Floats
 
-    @property
-    def orders(self) -> list[list[int]]:
+    @cached_property
+    def orders(self) -> list[Integers]:
         """Both possible orders of the tokens that have weight, most likely first.
 
         Among equal values one puts the lowest id first; the other puts the larger logit first.
         """
         orders = np.argsort(-self.values, kind="stable"), np.lexsort((-self.logits, -self.values))
-        return [order[self.values[order] > -np.inf].tolist() for order in orders]
+        return [order[self.values[order] > -np.inf] for order in orders]
+
+    def certain(self, token_ids: Integers) -> Integers:
+        """Those of some tokens that are not doubted."""
+        return token_ids[~self.doubted[token_ids]]
 
     def is_close(self, token_id: int, value: float) -> bool:
         """Whether this is an acceptable float32 logprob of a token."""
