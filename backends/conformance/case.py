@@ -78,7 +78,7 @@ class Case:
     seed: int = integer(0, 0, MAX_INT64)
     vocab_size: int = integer(2, 1, 2**24)
     num_draft_tokens: tuple[int, ...] = field(default=(1,), converter=tuple[int, ...])
-    policy: Policy = field(default=Strict())
+    policy: Policy = Strict()
     logits: str = choice("lm", LOGITS)
     drafter: str = choice("same", DRAFTERS)
     dtype: str = choice("float32", FLOAT_DTYPES)

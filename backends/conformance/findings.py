@@ -152,7 +152,8 @@ class Record:
 
     Attributes:
         backends: one name or two.
-        found: the findings of one backend; or those of each of two, and of comparing the two.
+        device: where they ran.
+        found: the findings about each of `names`.
         next_chunk: the number after the last chunk that was run.
         corners_left: how many corners were not reached in time.
         machine: the kind of machine.

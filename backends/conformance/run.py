@@ -3,7 +3,6 @@
 It also finds the smallest case that fails.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -168,16 +167,16 @@ def between(first: Watched, second: Watched) -> Iterator[Difference]:
     for mine, theirs in zip(first.outputs, second.outputs, strict=False):
         for request, (one, other) in enumerate(zip(_answers(mine), _answers(theirs), strict=True)):
             if one != other:
+                without_cause = Difference(request, -1, "answer", str(one), str(other))
                 # A finding about no single request concerns all of them.
                 causes = [cause for cause in judged if cause.request in (-1, request)]
-                yield Difference(
-                    request,
-                    min((cause.row for cause in causes), default=-1),
-                    causes[0].decision if causes else "answer",
-                    str(one),
-                    str(other),
-                    max((cause.margin for cause in causes), default=math.inf),
-                    excused=bool(causes) and all(cause.excused for cause in causes),
+                causes = causes or [without_cause]
+                yield evolve(
+                    without_cause,
+                    row=min(cause.row for cause in causes),
+                    decision=causes[0].decision,
+                    margin=max(cause.margin for cause in causes),
+                    excused=all(cause.excused for cause in causes),
                 )
 
 

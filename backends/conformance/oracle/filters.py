@@ -14,7 +14,6 @@ from ....core.sampling_params import Recipe
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-Interval = tuple[float, float]
 
 
 @frozen(eq=False)
@@ -50,12 +49,6 @@ class Possible:
     def __and__(self, other: "Possible") -> "Possible":
         """Both conditions are needed."""
         return Possible(self.accept & other.accept, self.reject | other.reject)
-
-
-def below(value: float, threshold: Interval, tolerance: float) -> Possible:
-    """Whether a value is below a threshold that is known within bounds; all are logarithms."""
-    low, high = threshold
-    return Possible(value - tolerance / 2 < high, value + tolerance / 2 >= low)
 
 
 def supported(

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 
 import numpy as np
-from attrs import astuple, field, frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 from ....core.sampling_params import Recipe
-from .filters import Flags, Floats, Interval, supported
+from .filters import Flags, Floats, supported
 
 TOLERANCE = 1e-5
 """Up to this margin a decision is a near-tie: float32 may decide it differently."""
@@ -35,6 +35,7 @@ Integers = NDArray[np.int64]
 ROUNDING = 2.0**-21 / TOLERANCE
 """How far a few float32 roundings move a scaled logit, relative to it and to the tolerance."""
 
+Interval = tuple[float, float]
 Bounds = tuple[Floats, Floats]
 """Logarithms of the smallest and the largest weight that each token can have."""
 
@@ -94,10 +95,10 @@ def adjust(raw: Floats, wanted: Adjustments, in_prompt: Flags, counts: Integers)
     for token_id, bias in wanted.bias.items():
         if token_id < len(raw):
             logits[token_id] += np.float32(bias)
-    repetition, presence, frequency = map(np.float32, astuple(wanted)[1:])
-    in_output = counts > 0
+    in_output, repetition = counts > 0, np.float32(wanted.repetition)
     repeated = np.where(logits > 0, logits / repetition, logits * repetition)
     logits = np.where(in_prompt | in_output, repeated, logits)
+    frequency, presence = np.float32(wanted.frequency), np.float32(wanted.presence)
     charged = logits - frequency * counts.astype(np.float32) - presence
     return np.where(in_output, charged, logits).astype(np.float64)
 

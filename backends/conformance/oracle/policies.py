@@ -16,12 +16,12 @@ from attrs import frozen
 
 from ....core import Block, Fly, Policy, Probabilistic, RelaxedTopN, Strict, Synthetic, Typical
 from ....core.errors import UnavailableError
-from .filters import Floats, Interval, Possible, below
-from .law import Bounds, Law, log_ratio
+from .filters import Floats, Possible
+from .law import Bounds, Interval, Law, log_ratio
 from .view import RequestView
 
 
-def residual(
+def _residual(
     view: RequestView, row: int, scale: Callable[[float], Interval] = lambda _: (0.0, 0.0)
 ) -> Law:
     """The law that a rejection at a row draws from, not normalised; the scale is a logarithm.
@@ -31,7 +31,7 @@ def residual(
     p, q = view.target_laws[row], view.draft_laws[row]
 
     def bounds(tolerance: float) -> Bounds:
-        low, high = difference(p, q, scale(tolerance), tolerance)
+        low, high = _difference(p, q, scale(tolerance), tolerance)
         if low.max() > -np.inf:
             return low, high
         _, instead = p.bounds(tolerance)
@@ -43,7 +43,7 @@ def residual(
     return Law(bounds)
 
 
-def difference(p: Law, q: Law, scale: Interval, tolerance: float) -> Bounds:
+def _difference(p: Law, q: Law, scale: Interval, tolerance: float) -> Bounds:
     """log(scale p - q), -inf where the difference is not positive."""
     (p_low, p_high), (q_low, q_high) = p.bounds(tolerance), q.bounds(tolerance)
     least, most = scale
@@ -57,14 +57,14 @@ def _log_difference(larger: Floats, smaller: Floats) -> Floats:
     return np.where(positive, larger + np.log(np.where(positive, share, 1.0)), -np.inf)
 
 
-def block_verdict(view: RequestView, _: Block, row: int, tolerance: float) -> Possible:
+def _block_verdict(view: RequestView, _: Block, row: int, tolerance: float) -> Possible:
     """Whether u < h for draft token row + 1."""
-    return below(math.log(view.uniforms[row]), _log_h(view, row + 1, tolerance), tolerance)
+    return _passes(view, row, _log_h(view, row + 1, tolerance), tolerance)
 
 
-def scaled_residual(view: RequestView, row: int) -> Law:
+def _scaled_residual(view: RequestView, row: int) -> Law:
     """max(P p - q, 0) after the first `row` draft tokens were accepted."""
-    return residual(view, row, partial(_log_product, view, row))
+    return _residual(view, row, partial(_log_product, view, row))
 
 
 def _log_product(view: RequestView, count: int, tolerance: float) -> Interval:
@@ -81,7 +81,7 @@ def _log_h(view: RequestView, count: int, tolerance: float) -> Interval:
     products = _log_product(view, count, tolerance)
     if count == len(view.drafts):
         return products
-    left = difference(view.target_laws[count], view.draft_laws[count], products, tolerance)
+    left = _difference(view.target_laws[count], view.draft_laws[count], products, tolerance)
     least, most = map(_share_left, left, products)
     return least, most
 
@@ -97,25 +97,25 @@ SMALLEST_FLOAT32 = 2.0**-126
 """A backend may round a probability below this to 0."""
 
 
-def entropy(law: Law) -> float:
+def _entropy(law: Law) -> float:
     """The entropy of a law in nats."""
     log_p = np.where(law.log_p > -np.inf, law.log_p, 0.0)
     return -float((np.exp(law.log_p) * log_p).sum())
 
 
-def entropy_width(law: Law, tolerance: float) -> float:
+def _entropy_width(law: Law, tolerance: float) -> float:
     """How far rounding may move the entropy; a doubted token contributes about its own share."""
-    width = 2 * tolerance * max(1.0, entropy(law))
+    width = 2 * tolerance * max(1.0, _entropy(law))
     doubted = law.doubted_mass(tolerance)
-    return width + (doubted * (2 + abs(math.log(doubted)) + entropy(law)) if doubted else 0.0)
+    return width + (doubted * (2 + abs(math.log(doubted)) + _entropy(law)) if doubted else 0.0)
 
 
 def _typical_tokens(view: RequestView, policy: Typical, row: int, tolerance: float) -> Possible:
     """The tokens with p > min(epsilon, delta exp(-H))."""
     law = view.target_laws[row]
-    (low, high), width = law.bounds(tolerance), entropy_width(law, tolerance)
+    (low, high), width = law.bounds(tolerance), _entropy_width(law, tolerance)
     least, most = (
-        min(policy.epsilon, policy.delta * math.exp(min(shift - entropy(law), 0.0)))
+        min(policy.epsilon, policy.delta * math.exp(min(shift - _entropy(law), 0.0)))
         for shift in (-width, width)
     )
     most = max(most, SMALLEST_FLOAT32) if tolerance else most
@@ -152,7 +152,7 @@ def _matches(view: RequestView, _: Policy, row: int, tolerance: float) -> Possib
 def _forgiven(view: RequestView, policy: Fly, row: int, tolerance: float) -> Possible:
     """Whether the target is undecided at the row and the window after it matches."""
     law, edge = view.target_laws[row], policy.min_entropy * math.log(view.vocab_size)
-    nats, width = entropy(law), entropy_width(law, tolerance)
+    nats, width = _entropy(law), _entropy_width(law, tolerance)
     undecided = Possible(nats + width >= edge, nats - width < edge)
     for ahead in range(row + 1, row + 1 + policy.window):
         exists = ahead < len(view.drafts)
@@ -162,7 +162,7 @@ def _forgiven(view: RequestView, policy: Fly, row: int, tolerance: float) -> Pos
 
 def _ratio_verdict(view: RequestView, _: Probabilistic, row: int, tolerance: float) -> Possible:
     asked = (view.target_laws[row], view.draft_laws[row], view.drafts[row])
-    return below(math.log(view.uniforms[row]), log_ratio(*asked, tolerance), tolerance)
+    return _passes(view, row, log_ratio(*asked, tolerance), tolerance)
 
 
 def _synthetic_verdict(
@@ -173,7 +173,13 @@ def _synthetic_verdict(
         return Possible.of(rate > 0)
     threshold = math.log(rate) - math.log(before)
     bounds = (threshold - tolerance / 2, threshold + tolerance / 2)
-    return below(math.log(view.uniforms[row]), bounds, tolerance)
+    return _passes(view, row, bounds, tolerance)
+
+
+def _passes(view: RequestView, row: int, threshold: Interval, tolerance: float) -> Possible:
+    """Whether the draft token's log uniform is below a threshold that is known within bounds."""
+    value, (low, high) = math.log(view.uniforms[row]), threshold
+    return Possible(value - tolerance / 2 < high, value + tolerance / 2 >= low)
 
 
 Verdict = Callable[[RequestView, Any, int, float], Possible]
@@ -215,8 +221,8 @@ def _by_membership(tokens: Verdict, **more: Any) -> PolicyRule:
 RULES: Mapping[type, PolicyRule] = MappingProxyType(
     {
         Strict: PolicyRule(_matches, uses_draft_law=False),
-        Probabilistic: PolicyRule(_ratio_verdict, residual=residual),
-        Block: PolicyRule(block_verdict, takes_last_success=True, residual=scaled_residual),
+        Probabilistic: PolicyRule(_ratio_verdict, residual=_residual),
+        Block: PolicyRule(_block_verdict, takes_last_success=True, residual=_scaled_residual),
         Synthetic: PolicyRule(_synthetic_verdict, uses_draft_law=False, stays_when_greedy=True),
         Typical: _by_membership(_typical_tokens, turns_on_even_laws=lambda p: p.delta == 1),
         RelaxedTopN: _by_membership(_relaxed_tokens),

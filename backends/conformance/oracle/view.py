@@ -189,7 +189,7 @@ def split_sample(batch: SampleBatch, params: SamplingTensors) -> list[RequestVie
     return [
         evolve(
             view,
-            vocab_size=batch.target_vocab_size or view.vocab_size,
+            vocab_size=batch.vocab_size,
             target_ids=_id_map(batch.draft_to_target, view.vocab_size),
             first_index=batch.draft_index,
             stream=int(batch.stream),
