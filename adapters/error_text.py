@@ -29,6 +29,11 @@ def one_line(said: object) -> str:
     return words if len(words) <= MAX_LENGTH else words[:MAX_LENGTH] + " …"
 
 
+def with_kind(error: BaseException) -> str:
+    """The kind and the text of an error that foreign code raised."""
+    return f"{type(error).__name__}: {one_line(error)}"
+
+
 def unfit(
     where: object, expected: str, got: object, kind: type[AcceptorError] = CheckpointError
 ) -> AcceptorError:

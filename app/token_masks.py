@@ -8,7 +8,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from ..adapters.error_text import ends_program, one_line
+from ..adapters.error_text import ends_program, with_kind
 from ..core import num_mask_words, pack_allowed
 
 
@@ -67,8 +67,8 @@ class GuardedMasks:
         except BaseException as error:
             if ends_program(error):
                 raise
-            said = f"{type(error).__name__}: {one_line(error)}"
-            self.error = self.error or f"new_masks: expected masks of each step, got {said}"
+            said = f"new_masks: expected masks of each step, got {with_kind(error)}"
+            self.error = self.error or said
 
 
 @frozen(eq=False)

@@ -6,7 +6,7 @@ from importlib import import_module
 from traceback import extract_tb
 from typing import Any
 
-from ...adapters.error_text import one_line
+from ...adapters.error_text import with_kind
 from ...core import AcceptorError, UnavailableError
 from ...core.checks import check_filled
 from ..bench.table import Table
@@ -25,7 +25,7 @@ def run(options: Mapping[str, Any]) -> bool:
         raise
     except Exception as error:
         place = extract_tb(error.__traceback__)[-1]
-        got = f"{_text(error)}, {place.filename}:{place.lineno}"
+        got = f"{with_kind(error)}, {place.filename}:{place.lineno}"
         raise UnavailableError(f"{name}: expected token ids, got {got}") from error
     head = ["temperature", "looked at", "log ratio", "limit", "notices", "verdict"]
     rows = []
@@ -46,16 +46,13 @@ def load_step(name: str) -> Step:
     try:
         step: Step = getattr(import_module(module), attribute)
     except Exception as error:
-        raise UnavailableError(f"{name}: expected module:callable, got {_text(error)}") from error
+        got = with_kind(error)
+        raise UnavailableError(f"{name}: expected module:callable, got {got}") from error
     finally:
         sys.path.remove("")
     if not callable(step):
         raise UnavailableError(f"{name}: expected a callable, got {type(step).__name__}")
     return step
-
-
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {one_line(error)}"
 
 
 def sentence(found: Audit) -> str:

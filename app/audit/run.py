@@ -151,12 +151,13 @@ def _counts(step: Step, num_steps: int, temperature: float, seed: int) -> Floats
 
 def _check_emitted(token_ids: Floats, vocab_size: int) -> None:
     num_used = (token_ids != PADDING_TOKEN_ID).sum(axis=1, keepdims=True)
-    used = np.arange(token_ids.shape[1]) < np.maximum(num_used, 1)
-    right = np.where(used, (token_ids >= 0) & (token_ids < vocab_size), token_ids == -1)
-    if not right.all():
+    # If as many ids come first, all behind them is padding.
+    is_first = np.arange(token_ids.shape[1]) < np.maximum(num_used, 1)
+    wrong = (is_first & ((token_ids < 0) | (token_ids >= vocab_size))).any(axis=1)
+    if wrong.any():
         raise InvalidInputError(
             f"token_ids: expected ids below {vocab_size}, then {PADDING_TOKEN_ID}, "
-            f"got {token_ids[~right.all(axis=1)][0].tolist()}"
+            f"got {token_ids[wrong][0].tolist()}"
         )
 
 

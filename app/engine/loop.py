@@ -12,7 +12,7 @@ from time import perf_counter
 import torch
 from attrs import define, field
 
-from ...adapters.error_text import ends_program, one_line
+from ...adapters.error_text import ends_program, with_kind
 from ...core import Status
 from ...core.policies.parameters import derived
 from ..decode import DecodeStep
@@ -211,7 +211,7 @@ class Loop:
                     # Progress that this call does not return, the next one does.
                     self.events.extendleft((ignore, each) for each in reversed(reported))
                     raise
-                number, said = progress.request_index, f"{type(error).__name__}: {one_line(error)}"
+                number, said = progress.request_index, with_kind(error)
                 _logger.warning("request %d is cancelled: on_progress raised %s", number, said)
                 self.cancelled_ids.append(number)
         return reported

@@ -8,7 +8,7 @@ import torch
 from attrs import asdict, frozen
 from torch.overrides import TorchFunctionMode
 
-from ...core import SamplingParams, SamplingTensors, VerifyBatch
+from ...core import SamplingParams, SamplingTensors, TokenCounts, VerifyBatch
 from ...core.policies.parameters import integer
 from ...core.tensor_fields import leaves
 from ..decode import DecodeStep, Models
@@ -57,8 +57,6 @@ class Limits:
 
 GRAPH_BYTES = 8 * 2**20
 """An estimate for each size of batch."""
-COUNT_BYTES = 5
-"""For one token of one slot, see `TokenCounts`."""
 
 
 @frozen(kw_only=True)
@@ -86,12 +84,13 @@ class MemoryPlan:
         with OnMeta():
             target_cache = target.new_cache(num_slots + 1, length)
             draft_memory = parts.drafter.new_memory(num_slots + 1, length)
+            token_counts = TokenCounts.empty(num_slots + 1, target.vocab_size, target.device)
         is_captured = target.device.type == "cuda" and parts.new_runner is not EagerRunner
         return cls(
             weights=num_bytes((target, parts.drafter)),
             target_cache=num_bytes(target_cache),
             draft_memory=num_bytes(draft_memory),
-            token_counts=COUNT_BYTES * (num_slots + 1) * target.vocab_size,
+            token_counts=num_bytes(token_counts),
             step=_step_bytes(parts, num_slots),
             graphs=GRAPH_BYTES * len({padded(n + 1) for n in range(num_slots)}) * is_captured,
         )

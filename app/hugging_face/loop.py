@@ -52,7 +52,8 @@ class Loop:
         Raises:
             InvalidInputError: the logits of a row are invalid.
         """
-        self._feed_streamer(0)
+        if self.streamer is not None:
+            self.streamer.put(self.texts.prefix(self.texts.prompt_width).cpu())
         self._enter_prompts()
         while rows := self.texts.unfinished:
             first = min(row.width for row in rows)
@@ -162,9 +163,6 @@ class Loop:
 
     def _feed_streamer(self, first: int) -> None:
         if self.streamer is None:
-            return
-        if not first:
-            self.streamer.put(self.texts.prefix(self.texts.prompt_width).cpu())
             return
         last = min((row.width for row in self.texts.unfinished), default=self.texts.width)
         for column in self.texts.token_ids[:, first:last].cpu().unbind(1):

@@ -16,7 +16,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from ....adapters.error_text import one_line
+from ....adapters.error_text import one_line, with_kind
 from ....backends import load_sampler
 from ....core import Sampler, UnavailableError, VerifyOutput
 from ....core.policies.parameters import derived
@@ -147,8 +147,8 @@ class KernelBench:
         try:
             return self._measure(name, steps, expected)
         except Exception as error:  # noqa: BLE001 whatever a backend raises is shown in its cell
-            kind = "" if isinstance(error, UnavailableError) else f"{type(error).__name__}: "
-            return Cell(backend=name, problem=kind + one_line(error))
+            said = one_line if isinstance(error, UnavailableError) else with_kind
+            return Cell(backend=name, problem=said(error))
 
     def _measure(self, name: str, steps: Sequence[Step], expected: Tensor) -> Cell:
         sampler, stopwatch, start = self._sampler(name), self.stopwatch, perf_counter()
