@@ -3,7 +3,8 @@
 import json
 import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import distributions
 from pathlib import Path
@@ -11,7 +12,7 @@ from textwrap import fill
 from typing import Any, TypeVar
 
 import torch
-from attrs import AttrsInstance, asdict, frozen
+from attrs import AttrsInstance, asdict, field, frozen
 from torch.utils.collect_env import run, run_and_read_all
 
 from ...adapters.error_text import read_named, unfit
@@ -102,16 +103,14 @@ def write_outputs(record: AttrsInstance, text: str, options: Mapping[str, Any]) 
 
 def _check_drawable(source: str, path: Path) -> None:
     try:
-        import matplotlib as mpl  # noqa: F401, PLC0415, optional
         from matplotlib.figure import Figure  # noqa: PLC0415, optional
     except ImportError as error:
-        raise UnavailableError(
-            f"{source}: {error}; install with: pip install 'acceptor[bench]'"
-        ) from None
+        cure = "install with: pip install 'acceptor[bench]'"
+        raise UnavailableError(f"{source}: needs {error.name}; {cure}") from None
     known = Figure().canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in known:
-        shown = ", ".join(known)
-        raise ConfigError(f"{path}: expected a picture's suffix ({shown}), got {path.suffix!r}")
+        expected = f"a picture's suffix ({', '.join(known)})"
+        raise unfit(path, expected, repr(path.suffix), ConfigError)
     make_room(path)
 
 
@@ -132,11 +131,13 @@ STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-BASELINE: Mapping[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}
+BASELINE = {"color": "black", "linestyle": "--", "linewidth": 1}
 """The look of a line that others are compared with."""
 
-Line = tuple[Sequence[tuple[float, float]], Mapping[str, Any]]
-"""Points (x, y) from left to right, and arguments of matplotlib's `plot`, such as `color`."""
+Look = Mapping[str, Any]
+"""Arguments of matplotlib's `plot`, such as `color`."""
+Line = tuple[list[tuple[float, float]], Look]
+"""Points (x, y) from left to right."""
 
 
 @frozen
@@ -148,8 +149,13 @@ class Picture:
 
     x_label: str
     y_label: str
-    panels: Mapping[str, Mapping[str, Line]]
     logarithmic: bool = False
+    panels: dict[str, dict[str, Line]] = field(factory=lambda: defaultdict(dict), init=False)
+
+    def add(self, panel: str, name: str, look: Look, *points: tuple[float, float | None]) -> None:
+        """Begin or continue a panel's line of this name; points without a value are left out."""
+        known, _ = self.panels[panel].setdefault(name, ([], look))
+        known += [(x, y) for x, y in points if y is not None]
 
     def draw(self, path: Path) -> None:
         """Write the picture; the file's suffix chooses the format."""

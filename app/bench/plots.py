@@ -1,13 +1,11 @@
 """A benchmark's pictures: acceptance per position, spread of latencies, throughput against K."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, product
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
-from .files import BASELINE, Line, Picture
+from .files import BASELINE, Look, Picture
 from .latency import NAMES, PERCENTILES
 from .results import BenchResults, BenchRun
 from .tables import comparable, longest, table_name
@@ -39,7 +37,7 @@ def draw_all(
     return [*drawn]
 
 
-def _look(run: BenchRun, runs: Sequence[BenchRun], *, dashed: bool = False) -> Mapping[str, Any]:
+def _look(run: BenchRun, runs: Sequence[BenchRun], *, dashed: bool = False) -> Look:
     """A policy's look, the same in every picture; an adaptive K is a star, plain is black.
 
     Dashes tell one K from another.
@@ -65,37 +63,38 @@ def _by_length(runs: Iterable[BenchRun]) -> list[BenchRun]:
 
 def _acceptance(runs: Sequence[BenchRun]) -> Picture:
     """One panel per temperature and backend, one line per policy: its longest drafts."""
-    panels = defaultdict[str, dict[str, Line]](dict)
+    picture = Picture("position in the draft", "drafts accepted through it, %")
     drafting = [run for run in runs if run.figures.acceptance.num_drafts]
     line_of = attrgetter("setting.table", "setting.line", "setting.adaptive")
     for run in {line_of(run): run for run in _by_length(drafting)}.values():
-        rates = enumerate(run.figures.acceptance.acceptance_rate_per_pos)
-        points = [(place, 100 * rate) for place, rate in rates]
-        panels[table_name(run)][run.setting.label] = points, _look(run, runs)
-    return Picture("position in the draft", "drafts accepted through it, %", panels)
+        rates = run.figures.acceptance.acceptance_rate_per_pos
+        points = enumerate(100 * rate for rate in rates)
+        picture.add(table_name(run), run.setting.label, _look(run, runs), *points)
+    return picture
 
 
 def latencies(runs: Sequence[BenchRun]) -> Picture:
     """The share of requests (for ITL of steps) that take no longer; one panel per kind of time."""
-    groups, panels = comparable(runs), defaultdict[str, dict[str, Line]](dict)
+    picture = Picture("milliseconds", "requests (ITL: steps) within it, %")
+    groups = comparable(runs)
     for run, name in product(chain.from_iterable(groups), _LATENCIES):
         which = f", {table_name(run)}" if len(groups) > 1 else ""
         percentiles = getattr(run.figures, name).percentiles
         if percentiles:
-            points = [*zip(percentiles, PERCENTILES, strict=True)]
-            panels[NAMES[name] + which][run.setting.label] = points, _look(run, runs, dashed=True)
-    return Picture("milliseconds", "requests (ITL: steps) within it, %", panels)
+            points, look = zip(percentiles, PERCENTILES, strict=True), _look(run, runs, dashed=True)
+            picture.add(NAMES[name] + which, run.setting.label, look, *points)
+    return picture
 
 
 def _throughput(runs: Sequence[BenchRun], *, cpu_time: bool) -> Picture:
     """Output tokens per second against K, one line per policy; plain decoding is horizontal."""
-    panels = defaultdict[str, dict[str, Line]](dict)
+    unit = f"output tokens per {'CPU ' if cpu_time else ''}second"
+    picture = Picture("K, tokens per draft", unit)
     for run in _by_length(runs):
-        setting, figures, lines = run.setting, run.figures, panels[table_name(run)]
+        setting, figures = run.setting, run.figures
         speed = figures.tokens_per_cpu_second if cpu_time else figures.output_throughput
         ends = (setting.num_spec_tokens,) if setting.num_spec_tokens else (0, longest(runs))
         name = setting.label if setting.adaptive else setting.line
-        before, _ = lines.get(name, ((), {}))
-        lines[name] = [*before, *((end, speed or 0.0) for end in ends)], _look(run, runs)
-    unit = f"output tokens per {'CPU ' if cpu_time else ''}second"
-    return Picture("K, tokens per draft", unit, panels)
+        for end in ends:
+            picture.add(table_name(run), name, _look(run, runs), (end, speed or 0.0))
+    return picture

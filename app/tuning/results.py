@@ -1,6 +1,6 @@
 """The results of `acceptor tune`: a measured run, predictions and checks, and their tables."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -10,7 +10,7 @@ from attrs import frozen
 from rich.console import Console
 from rich.text import Text
 
-from ..bench.files import BASELINE, Line, Picture, read_record
+from ..bench.files import BASELINE, Picture, read_record
 from ..bench.latency import MILLISECONDS
 from ..bench.sweep import PLAIN, Load
 from ..bench.table import Cell, Table
@@ -35,11 +35,9 @@ class Check:
     is_new_concurrency: bool = False
 
     @property
-    def not_measured(self) -> str:
-        """Which of K and concurrency the model had no measurement of; empty for neither."""
-        if self.is_new_length and self.is_new_concurrency:
-            return "both"
-        return "K" if self.is_new_length else "concurrency" if self.is_new_concurrency else ""
+    def not_measured(self) -> bool:
+        """Whether the model had no measurement at this K or at this concurrency."""
+        return self.is_new_length or self.is_new_concurrency
 
     @property
     def error(self) -> float:
@@ -188,7 +186,7 @@ def _errors(checks: Sequence[Check]) -> str:
     """Mean and largest absolute error, separately for choices that were not measured before."""
     texts = []
     for name, is_new in (("", False), ("out of sample ", True)):
-        sizes = [abs(check.error) for check in checks if bool(check.not_measured) is is_new]
+        sizes = [abs(check.error) for check in checks if check.not_measured is is_new]
         if sizes:
             texts.append(f"{name}{fmean(sizes):.1%} on average, {max(sizes):.1%} at worst")
     return "; ".join(texts)
@@ -196,24 +194,18 @@ def _errors(checks: Sequence[Check]) -> str:
 
 def curve(results: TuneResults) -> Picture:
     """One panel per concurrency, one line per policy; plain decoding is a horizontal line."""
-    panels = {f"{one} at a time": dict(_lines(results, one)) for one in results.concurrencies}
     tokens = _unit(results).replace("tok/s", "tokens per second")
-    return Picture("K, tokens per draft", f"output {tokens}", panels)
-
-
-def _lines(results: TuneResults, concurrency: int) -> Iterator[tuple[str, Line]]:
+    picture = Picture("K, tokens per draft", f"output {tokens}")
     measured = {check.prediction: check.measured for check in results.checks}
-    by_length = sorted(results.predictions, key=lambda one: one.num_spec_tokens)
-    here = [one for one in by_length if one.concurrency == concurrency]
     looks: dict[str, Any] = {PLAIN: BASELINE}
     looks |= {name: {"color": f"C{place}"} for place, name in enumerate(results.policies)}
-    for name in dict.fromkeys(one.policy for one in here):
-        mine = [one for one in here if one.policy == name]
-        points = [(one.num_spec_tokens, one.tokens_per_second) for one in mine]
-        if name == PLAIN:
-            points.append((by_length[-1].num_spec_tokens, points[0][1]))
-        yield name, (points, looks[name])
-        checked = [(one.num_spec_tokens, measured[one]) for one in mine if one in measured]
-        if checked:
-            cross = {"color": looks[name]["color"], "marker": "x", "linestyle": ""}
-            yield f"{name}, measured", (checked, cross)
+    by_length = sorted(results.predictions, key=lambda one: one.num_spec_tokens)
+    for one in by_length:
+        length, look, panel = one.num_spec_tokens, looks[one.policy], f"{one.concurrency} at a time"
+        ends = (0, by_length[-1].num_spec_tokens) if one.policy == PLAIN else (length,)
+        for end in ends:
+            picture.add(panel, one.policy, look, (end, one.tokens_per_second))
+        if one in measured:
+            cross = {"color": look["color"], "marker": "x", "linestyle": ""}
+            picture.add(panel, f"{one.policy}, measured", cross, (length, measured[one]))
+    return picture

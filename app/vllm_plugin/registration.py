@@ -72,8 +72,8 @@ def plugin_settings(additional_config: object) -> PluginSettings | None:
     return structured(given, PluginSettings, KEY)
 
 
-OLDEST, TOO_NEW = (0, 33), (0, 34)
-"""The minor releases of vLLM whose internals this package knows, the second excluded."""
+KNOWN = "0.33"
+"""The minor release of vLLM whose internals this package knows."""
 
 SAMPLER_MODULE = "vllm.v1.worker.gpu.spec_decode.rejection_sampler"
 USER_OF_SAMPLER = "vllm.v1.worker.gpu.model_runner"
@@ -86,10 +86,9 @@ def register() -> None:
     vLLM of another minor release is left unchanged, and a line in the log says so.
     """
     found = version("vllm")
-    release = tuple(int(part) for part in found.split(".")[:2])
-    if not OLDEST <= release < TOO_NEW:
+    if not found.startswith(f"{KNOWN}."):
         logging.getLogger(__name__).warning(
-            "acceptor: expected vLLM %s, got %s, whose own rejection sampler stays", "0.33", found
+            "acceptor: expected vLLM %s, got %s, whose own rejection sampler stays", KNOWN, found
         )
         return
     _offer_sampler()

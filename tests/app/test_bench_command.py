@@ -176,7 +176,7 @@ def test_an_early_exit_from_random_weights_agrees_as_a_trained_draft_would(
 def test_a_picture_that_cannot_be_drawn_is_told_before_anything_is_measured(
     complaint: Complaint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Any
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     said = complaint(*command, tmp_path / "picture")
     assert said.startswith(f"{command[-1]}: ")
     assert "pip install 'acceptor[bench]'" in said

@@ -8,7 +8,6 @@ from statistics import median
 from attrs import evolve
 
 from ..files import BASELINE, Picture
-from ..files import Line as Curve
 from ..table import Table
 from .workload import Line, Run, Workload
 
@@ -32,7 +31,7 @@ def markdown(run: Run) -> str:
 
 
 def about(run: Run) -> str:
-    """The machine, the speed of its memory, and problems of the run."""
+    """The machine, the speed of its memory, and how far requests were checked."""
     machine = ", ".join(f"{name} {value}" for name, value in run.machine.items())
     lines = (*run.lines, *run.worst)
     first, cells = lines[0].workload, [cell for line in lines for cell in line.cells]
@@ -141,13 +140,11 @@ def _label(workload: Workload, first: Workload) -> str:
 def picture(run: Run) -> Picture:
     """One panel for each workload; those of the worst table only if there are no others."""
     measured = run.lines or run.worst
-    panels = defaultdict[str, dict[str, Curve]](dict)
+    drawn = Picture("requests", f"µs, {_call(run)}", logarithmic=True)
     for line in measured:
-        curves = panels[_label(line.workload, measured[0].workload)]
+        panel = _label(line.workload, measured[0].workload)
         for place, (name, time) in enumerate(_cold(line).items()):
             dots = {"color": f"C{place}", "marker": "o", "markersize": 4}
-            if time is not None:
-                before, _ = curves.get(name, ((), {}))
-                points = [*before, (line.workload.num_reqs, time)]
-                curves[name] = points, BASELINE if name == FLOOR else dots
-    return Picture("requests", f"µs, {_call(run)}", panels, logarithmic=True)
+            look = BASELINE if name == FLOOR else dots
+            drawn.add(panel, name, look, (line.workload.num_reqs, time))
+    return drawn
