@@ -10,7 +10,6 @@ from functools import partial
 
 import numpy as np
 from attrs import frozen
-from torch import Tensor
 
 from ...core import PADDING_TOKEN_ID, InvalidInputError, Policy, SampleBatch, Strict, VerifyBatch
 from ...core.call_memory import check_sample_output, check_verify_output
@@ -61,20 +60,21 @@ def _malformed(num_reqs: int, error: InvalidInputError) -> Findings:
 
 
 def _judge(requests: list[RequestView], policy: Policy, output: VerifyOutput) -> Findings:
-    found: list[Difference] = []
-    num_decisions = 0
-    columns: tuple[Tensor, ...] = (output.token_ids, output.num_accepted, output.status)
-    answers = zip(*(column.tolist() for column in columns), strict=True)
-    for request, (given, answer) in enumerate(zip(requests, answers, strict=True)):
-        oracle = RequestOracle(given, policy)
-        differences = _judge_request(oracle, request, Answer(*answer))
-        if all(difference.excused for difference in differences):
-            differences += _numbers(oracle, request, output)
-        found += differences
-        num_decisions += oracle.num_decisions
-    return Findings(
-        num_requests=len(requests), num_decisions=num_decisions, differences=tuple(found)
+    oracles = (RequestOracle(given, policy) for given in requests)
+    judged = (_judge_request(oracle, place, output) for place, oracle in enumerate(oracles))
+    return sum(judged, Findings())
+
+
+def _judge_request(oracle: RequestOracle, request: int, output: VerifyOutput) -> Findings:
+    answer = Answer(
+        output.token_ids[request].tolist(),
+        int(output.num_accepted[request]),
+        int(output.status[request]),
     )
+    found = _judge_answer(oracle, request, answer)
+    if all(difference.excused for difference in found):
+        found += _numbers(oracle, request, output)
+    return Findings(num_requests=1, num_decisions=oracle.num_decisions, differences=tuple(found))
 
 
 @frozen
@@ -86,7 +86,7 @@ class Answer:
     status: int
 
 
-def _judge_request(oracle: RequestOracle, request: int, answer: Answer) -> list[Difference]:
+def _judge_answer(oracle: RequestOracle, request: int, answer: Answer) -> list[Difference]:
     """All differences, up to the first that is not excused."""
     found: list[Difference] = []
     for judge in (_acceptance, _accepted_tokens, _final_token, _status):
@@ -102,20 +102,9 @@ def _acceptance(oracle: RequestOracle, request: int, answer: Answer) -> Iterator
         return
     row = min(got, expected) if not oracle.rule.takes_last_success else max(got, expected) - 1
     inside = 0 <= got <= oracle.num_draft_tokens
-    margin = margin_of(partial(_may_accept, oracle, got)) if inside else math.inf
+    margin = margin_of(partial(oracle.may_accept, got)) if inside else math.inf
     wanted, had = f"{expected} accepted", f"{got} accepted"
     yield Difference(request, row, "acceptance", wanted, had, margin)
-
-
-def _may_accept(oracle: RequestOracle, count: int, tolerance: float) -> bool:
-    """Whether a relative change of p and q could make it exactly this many."""
-    total = oracle.num_draft_tokens
-    possible = [oracle.verdict(row, tolerance) for row in range(total)]
-    if oracle.rule.takes_last_success:
-        passed = count == 0 or possible[count - 1].accept
-        return passed and all(each.reject for each in possible[count:])
-    passed = all(each.accept for each in possible[:count])
-    return passed and (count == total or possible[count].reject)
 
 
 def _accepted_tokens(oracle: RequestOracle, request: int, answer: Answer) -> Iterator[Difference]:

@@ -62,6 +62,15 @@ class RequestOracle:
         failures = (row for row in rows if not self.verdict(row).accept)
         return next(failures, self.num_draft_tokens)
 
+    def may_accept(self, count: int, tolerance: float) -> bool:
+        """Whether a relative change of p and q could make `num_accepted` exactly this many."""
+        possible = [self.verdict(row, tolerance) for row in range(self.num_draft_tokens)]
+        if self.rule.takes_last_success:
+            passed = count == 0 or possible[count - 1].accept
+            return passed and all(each.reject for each in possible[count:])
+        passed = all(each.accept for each in possible[:count])
+        return passed and all(each.reject for each in possible[count : count + 1])
+
     @cached_property
     def finals(self) -> list[Draw | None]:
         """The recovered or bonus token for each number of accepted ones; None if stopped."""
