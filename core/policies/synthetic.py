@@ -4,7 +4,7 @@ It measures an engine at an acceptance rate without a model pair that reaches it
 not follow the target.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import mul
 from typing import ClassVar
@@ -13,12 +13,16 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from ..checks import check_integer, check_number
+from ..checks import check_integer, check_number, plain_number
 from ..errors import InvalidInputError
 from .policy import DraftView, Policy
 
 DEFAULT_DECAY = 0.85
 """How much the conditional rate falls from one place in the draft to the next."""
+
+
+def _plain_numbers(rates: Iterable[float]) -> tuple[float, ...]:
+    return tuple(map(plain_number, rates))
 
 
 @frozen
@@ -33,7 +37,7 @@ class Synthetic(Policy):
         InvalidInputError: a rate is outside [0, 1] or larger than the one before it.
     """
 
-    rates: tuple[float, ...] = field(converter=tuple[float, ...])
+    rates: tuple[float, ...] = field(converter=_plain_numbers)
 
     name: ClassVar[str] = "synthetic"
     lossless: ClassVar[bool] = False

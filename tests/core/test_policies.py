@@ -5,6 +5,7 @@ from itertools import accumulate, pairwise
 from operator import mul
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from attrs import evolve, fields
@@ -165,6 +166,7 @@ def test_there_are_no_rates_without_tokens_and_none_behind_a_rate_of_0() -> None
     assert Synthetic.from_acceptance_length(1, 0).rates == ()
     assert Synthetic(()).conditional_rates == ()
     assert Synthetic((0.5, 0.0, 0.0)).conditional_rates == (0.5, 0.0, 0.0)
+    assert repr(Synthetic(np.array([0.5, 0], dtype=np.float32))) == "Synthetic(rates=(0.5, 0.0))"
 
 
 @pytest.mark.parametrize("given_rates", [(0.5, 0.6), (1.1,), (-0.1,), (math.nan,), ("1",), (True,)])
