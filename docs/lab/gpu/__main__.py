@@ -89,7 +89,7 @@ def parts(wanted: argparse.Namespace) -> list[Part]:
             "engine",
             ("lab.speed.engine", "--backend", first, "--out", str(out)),
             0.14 * total,
-            r"^\|",
+            "memory is read at .*",
             alone=True,
         ),
         Part(

@@ -59,8 +59,8 @@ class Outcome:
     def __str__(self) -> str:
         """One line, and the reports."""
         found = "no end, so no" if self.findings is None else str(self.findings)
-        ended = "conformant" if self.is_conformant else "NOT conformant"
-        line = f"{self.tool}: {found} findings, {ended}, {self.seconds:.1f} s"
+        ended = "" if self.is_conformant else "NOT conformant, "
+        line = f"{self.tool}: {found} findings, {ended}{self.seconds:.1f} s"
         return "\n".join([line, *self.reports])
 
 
