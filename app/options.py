@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from attrs import frozen
 
 FAILED = 1
 """The exit code of a command that fails."""
@@ -46,14 +47,13 @@ def _with_flag(message: str) -> str:
     return f"{flags[0] if len(flags) == 1 else setting}{colon}{problem}"
 
 
+@frozen
 class Name(click.ParamType[str]):
     """One of several names, looked up only when help is printed; the config checks the value."""
 
     name = "name"
-
-    def __init__(self, place: str, note: Callable[[Any], str] = lambda _: "") -> None:
-        self._place = place
-        self._note = note
+    _place: str
+    _note: Callable[[Any], str] = lambda _: ""
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002
         """The names as a choice, and a note."""

@@ -169,11 +169,11 @@ def _goodputs(file: Path | None, policies: Iterable[str]) -> Mapping[str, Goodpu
 
 
 def _prompts_name(options: Options) -> str:
+    if options["input_len"] is not None or options["random_weights"] is not None:
+        return "synthetic"
+    source = "built-in" if options["file"] is None else options["file"].name
     of_these = f"/{','.join(options['category'])}" if options["category"] else ""
-    if options["file"] is not None:
-        return f"{options['file'].name}{of_these}"
-    by_length = options["input_len"] is not None or options["random_weights"] is not None
-    return "synthetic" if by_length else f"built-in{of_these}"
+    return f"{source}{of_these}"
 
 
 def _print_load(console: Console, results: BenchResults) -> None:

@@ -96,7 +96,7 @@ def _read_line(line: str, source: str) -> Question:
     try:
         question: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{source}: expected JSON, got {error}") from None
+        raise unfit(source, "JSON", error, ConfigError) from None
     if not isinstance(question, dict):
         raise ConfigError(f"{source}: expected an object, got {type(question).__name__}")
     turns = question.get("turns") or [question.get("prompt")]
