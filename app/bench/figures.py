@@ -131,31 +131,31 @@ class Figures:
         """Output tokens per second of processor time, which other work hardly disturbs."""
         return self.num_output_tokens / self.cpu_seconds if self.cpu_seconds else None
 
-
-def figures_of(
-    by_category: Mapping[str, Sequence[RequestRecord]], cpu_seconds: float = 0.0
-) -> Figures:
-    """Compute all figures; without requests they are 0."""
-    records = [record for members in by_category.values() for record in members]
-    duration = duration_of(records)
-    # The duration is 0 only without requests, and then every count is 0, too.
-    seconds = duration or 1.0
-    num_successful = sum(record.status in SUCCESS for record in records)
-    num_input = sum(record.prompt_len for record in records)
-    num_output = sum(record.output_len for record in records)
-    return Figures(
-        num_successful=num_successful,
-        num_failed=len(records) - num_successful,
-        duration=duration,
-        cpu_seconds=cpu_seconds,
-        num_input_tokens=num_input,
-        num_output_tokens=num_output,
-        request_throughput=num_successful / seconds,
-        output_throughput=num_output / seconds,
-        total_throughput=(num_input + num_output) / seconds,
-        peak_output_throughput=peak_output_throughput(records),
-        peak_concurrency=peak_concurrency(records),
-        **{name: Distribution.of(values) for name, values in latencies_of(records).items()},
-        acceptance=Acceptance.of(records),
-        acceptance_by_category={kind: Acceptance.of(some) for kind, some in by_category.items()},
-    )
+    @classmethod
+    def of(
+        cls, by_category: Mapping[str, Sequence[RequestRecord]], cpu_seconds: float = 0.0
+    ) -> "Figures":
+        """Compute all figures; without requests they are 0."""
+        records = [record for members in by_category.values() for record in members]
+        duration = duration_of(records)
+        # The duration is 0 only without requests, and then every count is 0, too.
+        seconds = duration or 1.0
+        num_successful = sum(record.status in SUCCESS for record in records)
+        num_input = sum(record.prompt_len for record in records)
+        num_output = sum(record.output_len for record in records)
+        return cls(
+            num_successful=num_successful,
+            num_failed=len(records) - num_successful,
+            duration=duration,
+            cpu_seconds=cpu_seconds,
+            num_input_tokens=num_input,
+            num_output_tokens=num_output,
+            request_throughput=num_successful / seconds,
+            output_throughput=num_output / seconds,
+            total_throughput=(num_input + num_output) / seconds,
+            peak_output_throughput=peak_output_throughput(records),
+            peak_concurrency=peak_concurrency(records),
+            **{name: Distribution.of(values) for name, values in latencies_of(records).items()},
+            acceptance=Acceptance.of(records),
+            acceptance_by_category={name: Acceptance.of(by_category[name]) for name in by_category},
+        )

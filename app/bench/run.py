@@ -11,7 +11,7 @@ from ..engine.engine import Engine
 from ..engine.parts import Limits, MemoryPlan, Parts
 from ..tuning.adaptive import AdaptiveRunner
 from ..tuning.goodput import Goodput
-from .figures import Figures, figures_of
+from .figures import Figures
 from .files import describe
 from .pair import Pair
 from .requests import Begin, OnEnded, Prompt, TimedRequest, make_arrivals, serve
@@ -76,7 +76,7 @@ class Bench:
         def measure(*watch: OnEnded) -> Figures:
             cpu_began = process_time()
             served = serve(engine, arrivals[-num_measured:], at_once, *watch)
-            return figures_of(served, process_time() - cpu_began)
+            return Figures.of(served, process_time() - cpu_began)
 
         serve(engine, arrivals[:-num_measured], at_once)
         if self.rehearses:

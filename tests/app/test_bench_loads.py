@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from acceptor.app.bench.main import _prompts_name
 from acceptor.app.bench.public_pairs import PAIRS
 from acceptor.app.bench.requests import (
     Prompt,
@@ -170,6 +171,13 @@ def test_what_is_given_beside_a_pair_counts(acceptor: Acceptor, tmp_path: Path) 
     assert block.setting.label == "block, K=2"
     assert synthetic.figures.acceptance.acceptance_rate == 1
     assert read_results(file).load.max_concurrency == 2
+
+
+def test_prompts_are_named_after_what_they_come_from(file: Path) -> None:
+    options = {"file": file, "category": ("rain",), "input_len": None, "random_weights": None}
+    assert _prompts_name(options) == "questions.jsonl/rain"
+    assert _prompts_name({**options, "file": None}) == "built-in/rain"
+    assert _prompts_name({**options, "input_len": 4}) == "synthetic"
 
 
 def test_directories_are_served_in_the_same_way(acceptor: Acceptor, tmp_path: Path) -> None:

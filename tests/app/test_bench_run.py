@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from acceptor.app.bench.figures import figures_of, peak_concurrency, peak_output_throughput
+from acceptor.app.bench.figures import Figures, peak_concurrency, peak_output_throughput
 from acceptor.app.bench.files import write_record
 from acceptor.app.bench.latency import PERCENTILES, Distribution, latencies_of
 from acceptor.app.bench.pair import NoText
@@ -191,7 +191,7 @@ several = st.lists(records(), min_size=1, max_size=4)
 
 @given(st.dictionaries(st.sampled_from(("verse", "prose")), several, min_size=1))
 def test_figures_add_up(requests: dict[str, list[RequestRecord]]) -> None:
-    figures, num_requests = figures_of(requests), sum(map(len, requests.values()))
+    figures, num_requests = Figures.of(requests), sum(map(len, requests.values()))
     assert figures.num_successful + figures.num_failed == num_requests
     assert_figures_add_up(figures)
     for name in ("num_drafts", "num_accepted_tokens", "num_final_tokens"):

@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+import torch
 from attrs import evolve
 
 from acceptor.app.__main__ import main as begin
@@ -166,6 +167,16 @@ def test_an_error_behind_a_prompt_has_its_own_line(
     code, out, err = acceptor("generate", "--prompt", "ROMEO:", "--max-tokens", "1")
     assert (code, out) == (2, "ROMEO:\n")
     assert err == "acceptor: logits: expected a CUDA device, got cpu\n"
+
+
+def test_what_ended_a_generation_is_told(
+    acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = torch.OutOfMemoryError("Tried to allocate 3 GiB")
+    monkeypatch.setattr("acceptor.app.engine.runner.read_verdicts", Mock(side_effect=full))
+    code, out, _ = acceptor(*QUICK)
+    said = "ended by error: request: expected 3 GiB on cpu, got less; lower num_slots"
+    assert (code, said in " ".join(out.split())) == (1, True)
 
 
 def test_a_backend_without_its_device_says_so_before_the_prompt(acceptor: Acceptor) -> None:
