@@ -2,9 +2,9 @@
 
 `python -m acceptor.backends.conformance` is for people, `test_backend` with `pytest_plugin` for
 test suites. `case` makes random cases, `corners` lists extreme ones, and a `campaign` distributes
-them over processes. A case becomes `requests` with logits (`inputs`), which a backend draws, drafts
-and verifies (`calls`). `judge` compares the results with the `oracle`; `run` compares them with
-another backend, or with the same requests in another batch. `findings` holds the outcome.
+them over processes. A case becomes `requests` with `params` and logits (`inputs`), which a backend
+draws, drafts and verifies (`calls`). `judge` compares the results with the `oracle`; `run` compares
+them with another backend, or with the same requests in another batch. `findings` holds the outcome.
 """
 
 from .calls import load_backend

@@ -12,8 +12,19 @@ from numpy.typing import NDArray
 from ....core.sampling_params import Recipe
 from .filters import Flags, Floats, supported
 
+Integers = NDArray[np.int64]
+Interval = tuple[float, float]
+Bounds = tuple[Floats, Floats]
+"""Logarithms of the smallest and the largest weight that each token can have."""
+
 TOLERANCE = 1e-5
 """Up to this margin a decision is a near-tie: float32 may decide it differently."""
+
+ROUNDING = 2.0**-21 / TOLERANCE
+"""How far a few float32 roundings move a scaled logit, relative to it and to the tolerance."""
+
+LEAST = float(np.finfo(np.float64).min) / 2
+"""Stands for the logarithm of 0 where infinities would meet."""
 
 MARGINS = np.geomspace(1e-17, 0.5, 4096)
 """The margins that are distinguished."""
@@ -28,22 +39,6 @@ def margin_of(may_turn: Callable[[float], bool]) -> float:
     return float([*MARGINS, math.inf][bisect_left(MARGINS, 1, key=may_turn)])
 
 
-LEAST = float(np.finfo(np.float64).min) / 2
-"""Stands for the logarithm of 0 where infinities would meet."""
-
-Integers = NDArray[np.int64]
-ROUNDING = 2.0**-21 / TOLERANCE
-"""How far a few float32 roundings move a scaled logit, relative to it and to the tolerance."""
-
-Interval = tuple[float, float]
-Bounds = tuple[Floats, Floats]
-"""Logarithms of the smallest and the largest weight that each token can have."""
-
-
-def _kept(bounds: Callable[[float], Bounds]) -> Callable[[float], Bounds]:
-    return cache(bounds)
-
-
 @frozen(eq=False)
 class Law:
     """Logarithms of weights, with bounds on what rounding may make of them.
@@ -53,7 +48,7 @@ class Law:
             at 0. Computed on demand.
     """
 
-    bounds: Callable[[float], Bounds] = field(converter=_kept)
+    bounds: Callable[[float], Bounds]
 
     @property
     def log_p(self) -> Floats:
@@ -123,6 +118,7 @@ def law_of(logits: Floats, recipe: Recipe) -> Law:
         return one_hot(int(logits.argmax()), len(logits))
     scaled = relative(logits) / recipe.temperature
 
+    @cache
     def bounds(tolerance: float) -> Bounds:
         slack = tolerance * ROUNDING * np.where(np.isfinite(scaled), abs(scaled), 0.0)
         support = supported(logits, scaled, slack, recipe, tolerance)
@@ -154,6 +150,7 @@ def place(law: Law, token_ids: Integers, vocab_size: int) -> Law:
     """The same law over other ids: entry i moves to token_ids[i]; ids out of range are dropped."""
     inside = token_ids < vocab_size
 
+    @cache
     def bounds(tolerance: float) -> Bounds:
         low, high = placed = np.full((2, vocab_size), -np.inf)
         placed[:, token_ids[inside]] = np.stack(law.bounds(tolerance))[:, inside]

@@ -7,7 +7,7 @@ mass to test each draft token together with those before it.
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +20,9 @@ from .filters import Floats, Possible
 from .law import Bounds, Interval, Law, log_ratio
 from .view import RequestView
 
+SMALLEST_FLOAT32 = 2.0**-126
+"""A backend may round a probability below this to 0."""
+
 
 def _residual(
     view: RequestView, row: int, scale: Callable[[float], Interval] = lambda _: (0.0, 0.0)
@@ -30,6 +33,7 @@ def _residual(
     """
     p, q = view.target_laws[row], view.draft_laws[row]
 
+    @cache
     def bounds(tolerance: float) -> Bounds:
         low, high = _difference(p, q, scale(tolerance), tolerance)
         if low.max() > -np.inf:
@@ -91,10 +95,6 @@ def _share_left(left: Floats, log_product: float) -> float:
     if mass == 0:
         return 0.0 if rest == 0 else -math.inf
     return math.log(mass) - math.log(mass + rest)
-
-
-SMALLEST_FLOAT32 = 2.0**-126
-"""A backend may round a probability below this to 0."""
 
 
 def _entropy(law: Law) -> float:
