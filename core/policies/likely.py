@@ -3,6 +3,7 @@
 It trades exactness for acceptance.
 """
 
+from abc import abstractmethod
 from typing import ClassVar
 
 import torch
@@ -27,9 +28,9 @@ class _AmongLikely(Policy):
         """The variation over all tokens that could have been drafted."""
         return total_variation(view, self._accepted(view))
 
+    @abstractmethod
     def _accepted(self, view: DraftView) -> Tensor:
-        """[K, vocab_size] bool."""
-        raise NotImplementedError
+        """Which tokens are likely: [K, vocab_size] bool."""
 
 
 @frozen
