@@ -50,8 +50,8 @@ def _drawn(probs: Tensor) -> Tensor:
 
 def _speculate(drafts: Tensor, draft: Tensor, target: Tensor) -> Tensor:
     emitted = torch.full(target.shape[:2], PADDING_TOKEN_ID)
-    for into, *one in zip(emitted, drafts[:, None], draft[:, None], target[:, None], strict=True):
-        ids, q, p = one
+    steps = (rows[:, None] for rows in (drafts, draft, target))
+    for into, ids, q, p in zip(emitted, *steps, strict=True):
         tokens, _ = utils._speculative_sampling(ids, q, ids.shape[1], p)  # noqa: SLF001, audited
         into[: tokens.shape[1]] = tokens[0]
     return emitted

@@ -23,7 +23,8 @@ def as_markdown(results: BenchResults, *, cpu_time: bool = False) -> str:
         rows = [row.cells(runs, lambda one: f" ({one})" if one else "") for row in different]
         rates = (run.figures.acceptance.acceptance_rate_per_pos for run in runs)
         texts = ("/".join(f"{100 * rate:.1f}" for rate in of) or "–" for of in rates)
-        rows += [[PER_POSITION, *texts]] * has_positions
+        if has_positions:
+            rows.append([PER_POSITION, *texts])
         table = Table(head=["", *(run.setting.label for run in runs)], rows=rows)
         parts += [f"{table_name(runs[0]).capitalize()}:\n", table.as_markdown()]
         if alike:

@@ -101,5 +101,6 @@ def _in_short(line: Line) -> str:
     parts = [f"R = {workload.num_reqs}, {workload.inputs}, {workload.label}, µs:"]
     for cell in line.cells:
         parts.append(f"{cell.backend} {NOT_AVAILABLE if cell.time is None else number(cell.time)}")
-        parts += [f"({cell.num_different} differ)"] * (cell.num_different > 0)
+        if cell.num_different:
+            parts.append(f"({cell.num_different} differ)")
     return " ".join([*parts, f"floor {number(line.floor)}"])
