@@ -78,7 +78,7 @@ STYLES = {
     TokenKind.BONUS: "cyan",
     TokenKind.PLAIN: "default",
 }
-# A model may emit terminal escapes; Unicode pictures of control characters replace them.
+# Foreign text may hold terminal escapes; Unicode pictures of control characters replace them.
 _PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {127: 0x2421}
 
 
@@ -93,7 +93,7 @@ def print_summary(
     """Print the small table that ends a generation, and what the colours mean."""
     table = Table.grid(padding=(0, 2))
     for name, value in _rows(backend, decoder, measured, plain):
-        table.add_row(name, value)
+        table.add_row(name, value.translate(_PICTURES))
     console.print("\n", table, sep="")
     if console.is_terminal and measured.result.statistics.num_drafts:
         kinds = (TokenKind.ACCEPTED, TokenKind.RECOVERED, TokenKind.BONUS)

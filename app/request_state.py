@@ -139,7 +139,7 @@ class RequestState:
         """How many more tokens of the prompt the caches need; the last one is scored instead."""
         return len(self.request.prompt_token_ids) - 1 - self.num_entered
 
-    def draft_limit(self, num_spec_tokens: int, draft_context: int, num_more: int = 0) -> int:
+    def draft_limit(self, num_spec_tokens: int, draft_context: int, num_more: int) -> int:
         """How many draft tokens are useful: one more token follows, and the drafter has limits.
 
         num_more: tokens that will have been emitted by then.
