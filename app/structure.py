@@ -115,19 +115,17 @@ def _logit_bias(value: object, _: object) -> LogitBias:
 
 def _table(converter: Converter, kind: type[Any]) -> Callable[[object, Any], Any]:
     structure_fields = make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True)
+    return lambda value, _: structure_fields(_copied(value), kind)
 
-    def structure(value: object, _: object) -> Any:
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"expected a table, got {value!r}")
-        return structure_fields(dict(value), kind)
 
-    return structure
+def _copied(table: object) -> dict[str, Any]:
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"expected a table, got {table!r}")
+    return dict(table)
 
 
 def _policy(converter: Converter, value: object, _: object) -> PolicySettings:
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"expected a table, got {value!r}")
-    settings = dict(value)
+    settings = _copied(value)
     name = settings.pop("name", None)
     if not isinstance(name, str) or name not in POLICIES:
         raise InvalidInputError(f"name: expected one of {', '.join(POLICIES)}, got {name!r}")

@@ -263,9 +263,8 @@ def _num_spec_tokens(config: Config, *, has_drafter: bool) -> int:
     wanted = config.decoding.num_spec_tokens
     if wanted and not has_drafter:
         raise unfit("num_spec_tokens", "0, or --draft or --drafter beside it", wanted, ConfigError)
-    if wanted is None:
-        return DEFAULT_NUM_SPEC_TOKENS if has_drafter else 0
-    return wanted
+    usual = DEFAULT_NUM_SPEC_TOKENS if has_drafter else 0
+    return usual if wanted is None else wanted
 
 
 def _typed_for_weights(directory: Path, device: str) -> AbstractContextManager[None]:
