@@ -35,7 +35,7 @@ def block_stage(call, num_parts, tiles_per_part):
     one_hot = index >= 0
     if call.draft.logits is not None:
         one_hot = temperature_of(call, call.draft_recipe, index) == 0.0
-    wait_for_stage_before(call.variant.overlaps)
+    wait_for_stage_before(call)
     row = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
     kinds, tokens, ratios, log_p = load_decisions(call, index, row)
     num_kept, kind = first_halt(row, kinds)

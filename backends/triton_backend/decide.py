@@ -25,7 +25,7 @@ def decide_stage(call):
     request = open_request(call, tl.program_id(0) // (NUM_DRAFTS + 1))
     row = open_row(call, request.index * call.variant.num_rows + place)
     drafted = open_draft(call, row, place < request.num_drafts)
-    wait_for_stage_before(call.variant.overlaps)
+    wait_for_stage_before(call)
     kind = place * 0 + call.variant.invalid
     token = place * 0 - 1
     ratio = place * 0.0

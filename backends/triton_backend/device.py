@@ -56,7 +56,7 @@ def can_overlap() -> bool:
 
 
 @triton.jit
-def wait_for_stage_before(OVERLAPS: tl.constexpr):
+def wait_for_stage_before(call):
     """Wait until the previous stage has ended and all its writes are visible."""
-    if OVERLAPS:
+    if call.variant.overlaps:
         tl.extra.cuda.gdc_wait()

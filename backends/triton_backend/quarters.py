@@ -91,7 +91,14 @@ def adjusted_quarters(call, row, block, quarters, marks, STREAMS: tl.constexpr =
     seen, mask = marks
     quarters = wide(quarters)
     if (call.entries.bias_ids is not None or call.entries.repetition is not None) and row.adjusts:
-        quarters = _adjusted_quarters(call, row, block, quarters, seen, STREAMS)
+        ids = quarter_ids(block)
+        if call.entries.repetition is not None:
+            groups = [_spread(_groups_of(block, n)) for n in (0, 1, 2, 3)]
+            quarters = [
+                penalized(call, row, quarters[n], ids + n * QUARTER, groups[n], _spread(seen[n]))
+                for n in (0, 1, 2, 3)
+            ]
+        quarters = replaced(call, row, quarters, ids, block, STREAMS)
     if call.masks.words is not None and row.mask >= 0:
         bit = 1 << quarter_ids(block) % 8
         quarters = [masked(quarters[n], _spread(mask[n]) & bit != 0) for n in (0, 1, 2, 3)]
@@ -99,37 +106,20 @@ def adjusted_quarters(call, row, block, quarters, marks, STREAMS: tl.constexpr =
 
 
 @triton.jit
-def _adjusted_quarters(call, row, block, quarters, seen, STREAMS: tl.constexpr):
-    ids = quarter_ids(block)
-    if call.entries.repetition is not None:
-        groups = [_spread(_groups_of(block, n)) for n in (0, 1, 2, 3)]
-        quarters = [
-            penalized(call, row, quarters[n], ids + n * QUARTER, groups[n], _spread(seen[n]))
-            for n in (0, 1, 2, 3)
-        ]
-    return replaced(call, row, quarters, ids, block, STREAMS)
-
-
-@triton.jit
 def _quarters(call, base, vocab_size, block, STREAMS: tl.constexpr):
     HALF: tl.constexpr = base.dtype.element_ty.primitive_bitwidth == 16
-    if call.variant.realigns and HALF and STREAMS and call.target.inverse_map is None:
-        # What is behind the row may not be ours to read.
-        if (tl.max(block, 0) + 1) * BLOCK + BEHIND > vocab_size:
-            quarters = _one_by_one(call, base, vocab_size, block)
-        else:
-            pair = block[:, None] * (BLOCK // 2) + tl.arange(0, QUARTER // 2)[None, :]
-            quarters = [realigned(base, pair + n * (QUARTER // 2)) for n in (0, 1, 2, 3)]
-    else:
-        quarters = _one_by_one(call, base, vocab_size, block)
-    return quarters
-
-
-@triton.jit
-def _one_by_one(call, base, vocab_size, block):
-    ids = quarter_ids(block)
     inverse_map = call.target.inverse_map
-    return [load_row(base, inverse_map, vocab_size, ids + n * QUARTER) for n in (0, 1, 2, 3)]
+    REALIGNS: tl.constexpr = call.variant.realigns and HALF and STREAMS and inverse_map is None
+    # What is behind the row may not be ours to read.
+    if not REALIGNS or (tl.max(block, 0) + 1) * BLOCK + BEHIND > vocab_size:
+        ids = quarter_ids(block)
+        quarters = [
+            load_row(base, inverse_map, vocab_size, ids + n * QUARTER) for n in (0, 1, 2, 3)
+        ]
+    else:
+        pair = block[:, None] * (BLOCK // 2) + tl.arange(0, QUARTER // 2)[None, :]
+        quarters = [realigned(base, pair + n * (QUARTER // 2)) for n in (0, 1, 2, 3)]
+    return quarters
 
 
 @triton.jit

@@ -134,12 +134,6 @@ def log_probs(logits, law):
 
 
 @triton.jit
-def kept_logits(quarters, threshold):
-    """Quarters of blocks, with -inf below a threshold."""
-    return [tl.where(logits >= threshold, logits, NEVER) for logits in quarters]
-
-
-@triton.jit
 def decision_of(call, request, place):
     """The address of the decision on a target's row, for its int32 and for its float32."""
     words = (request.to(tl.int64) * (call.variant.num_drafts + 1) + place) * DECISION

@@ -43,7 +43,7 @@ def statistics_stage(call, num_parts, tiles_per_part):
     request = tl.program_id(0) // (READ * num_parts)
     row = open_row(call, request * call.variant.num_rows + tl.program_id(0) % READ)
     if call.entries.repetition is not None:
-        wait_for_stage_before(call.variant.overlaps)
+        wait_for_stage_before(call)
     if row.exists:
         inverse = row_recipe(call, row).inverse
         blocks = blocks_of(call, row.slot)

@@ -31,7 +31,7 @@ def sums_stage(call, num_parts, tiles_per_part, WHAT: tl.constexpr):
     row = open_row(call, request.index * call.variant.num_rows + place)
     tested = (place < request.num_drafts) & (request.greedy == 0)
     drafted = accept.open_draft(call, row, tested)
-    wait_for_stage_before(call.variant.overlaps)
+    wait_for_stage_before(call)
     if tested:
         law, needed = law_of(call, row)
         test = accept.test_draft(call, row, law, drafted, tested)

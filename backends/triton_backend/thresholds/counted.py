@@ -15,7 +15,7 @@ from ..device import wait_for_stage_before
 from ..logits import LOG2_E, NEVER
 from ..quarters import QUARTER, adjusted_quarters, as_one, block_masses, quarter_marks, row_quarters
 from ..queue import NUM_OPEN, next_ticket, queued_row
-from ..records import blocks_of, kept_logits, padded, words_of
+from ..records import blocks_of, padded, words_of
 from ..rows import Row, open_row, row_recipe
 from ..units import LOWEST_FINITE, from_key, in_units
 from . import bins
@@ -30,7 +30,7 @@ MOST_TILES = tl.constexpr(16)
 def counts_stage(call, TILE: tl.constexpr):
     """Any number of programs, which read TILE blocks at once."""
     own = bins.reserve_own()
-    wait_for_stage_before(call.variant.overlaps)
+    wait_for_stage_before(call)
     num_open = tl.load(call.scratch.counters + NUM_OPEN)
     if num_open > 0:
         tiles = tl.cdiv(call.scratch.num_blocks, TILE)
@@ -120,7 +120,8 @@ def _count_part(call, row, first_tile, last_tile, own, part, TILE: tl.constexpr)
                 each = [logits.to(tl.int32, bitcast=True) for logits in quarters]
                 bits |= each[0] | each[1] | each[2] | each[3]
             if weighs:
-                masses = block_masses(kept_logits(quarters, low), largest, inverse)
+                kept = [tl.where(logits >= low, logits, NEVER) for logits in quarters]
+                masses = block_masses(kept, largest, inverse)
                 mass += in_units(masses * tl.exp2((largest - row_max) * scale))
                 # The closer block masses are to the kept ones, the fewer blocks a draw reads.
                 out = source + padded(call.scratch.num_blocks) + block

@@ -12,7 +12,7 @@ from ..device import wait_for_stage_before
 from ..logits import NEVER
 from ..quarters import as_one, block_statistics, law_quarters
 from ..queue import forget_rounds, open_first
-from ..records import blocks_of, kept_logits, load_blocks, padded, store_law, summed, words_of
+from ..records import blocks_of, load_blocks, padded, store_law, summed, words_of
 from ..rows import open_row, row_recipe
 from .found import HALVES, NOTHING, start_round
 from .touched import list_touched
@@ -31,7 +31,7 @@ MOST_EACH = tl.constexpr(12)
 def thresholds_stage(call):
     """One program per row."""
     row = open_row(call, tl.program_id(0))
-    wait_for_stage_before(call.variant.overlaps)
+    wait_for_stage_before(call)
     forget_rounds(call, row.slot)
     if call.scratch.touched is not None:
         list_touched(call, row)
@@ -94,7 +94,8 @@ def settle(call, row, recipe, largest, weights, row_max):
             threshold = tl.maximum(units.from_key(key, KEY_SHIFT), threshold)
         kept = tl.sum(tl.where(logits >= threshold, masses, 0), 0)
         if settled & (row.slot == row.source):
-            _largest, mass = block_statistics(kept_logits(quarters, threshold), recipe.inverse)
+            quarters = [tl.where(part >= threshold, part, NEVER) for part in quarters]
+            _largest, mass = block_statistics(quarters, recipe.inverse)
             out = blocks_of(call, row.slot) + padded(call.scratch.num_blocks)
             tl.store(out + block, mass, mask=block < call.scratch.num_blocks)
     return settled, threshold, kept, before
