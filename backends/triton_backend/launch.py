@@ -1,6 +1,7 @@
 """The launches of a call, in order; only shapes decide how many programs there are."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from triton.language import constexpr
@@ -88,7 +89,7 @@ def launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
 
 def statistics_launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
     """Stage 1: fills the records with the block statistics of every row."""
-    layout, reading, options = plan.layout, _reading(plan, num_processors), {}
+    layout, reading, options = plan.layout, partial(_reading, plan, num_processors), {}
     if layout.has_penalties:
         how = {"num_warps": SEEN_WARPS, "maxnreg": READ_REGISTERS}
         yield reading(seen_stage, layout.num_reqs, **how)
@@ -101,7 +102,7 @@ def statistics_launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
 
 def decision_launches(plan: Plan, num_processors: int) -> Iterator[Launch]:
     """All later stages, which use block statistics from any source."""
-    layout, behind, reading = plan.layout, _behind(plan), _reading(plan, num_processors)
+    layout, behind, reading = plan.layout, _behind(plan), partial(_reading, plan, num_processors)
     of_rows = {"num_warps": ROW_WARPS, **behind}
     if plan.reads_draft or plan.variant.filters:
         of_rows["maxnreg"] = ROW_REGISTERS
@@ -135,25 +136,23 @@ def _sums_of(plan: Plan) -> list[Any]:
     return wanted
 
 
-def _reading(plan: Plan, num_processors: int) -> Callable[..., Launch]:
-    """Makes launches of stages that read all blocks of rows, each row in equal parts."""
-
-    def launch(stage: Any, num_rows: int, *rest: Any, **options: Any) -> Launch:
-        wave = num_processors * PROGRAMS_PER_PROCESSOR
-        if stage is seen_stage:
-            # It has twice as many warps.
-            wave //= 2
-        # One wave, unless its programs would be few and long: they end unevenly.
-        programs = wave if num_rows <= wave // 4 else wave * WAVES
-        tiles = -(-plan.layout.num_blocks // TILE.value)
-        # Without draft logits block verification reads nothing.
-        if stage is block_stage and not plan.reads_draft:
-            tiles = 1
-        # Threads with few registers leave room for a few more programs in the wave.
-        more = 0 if options.get("maxnreg") == MORE_REGISTERS else num_rows - 1
-        tiles_per_part = -(-tiles // max(min(tiles, (programs + more) // max(num_rows, 1)), 1))
-        parts = -(-tiles // tiles_per_part)
-        options = {"num_warps": READ_WARPS, **options}
-        return Launch(stage, num_rows * parts, (parts, tiles_per_part, *rest), options)
-
-    return launch
+def _reading(
+    plan: Plan, num_processors: int, stage: Any, num_rows: int, *rest: Any, **options: Any
+) -> Launch:
+    """A launch of a stage that reads all blocks of rows, each row in equal parts."""
+    wave = num_processors * PROGRAMS_PER_PROCESSOR
+    if stage is seen_stage:
+        # It has twice as many warps.
+        wave //= 2
+    # One wave, unless its programs would be few and long: they end unevenly.
+    programs = wave if num_rows <= wave // 4 else wave * WAVES
+    tiles = -(-plan.layout.num_blocks // TILE.value)
+    # Without draft logits block verification reads nothing.
+    if stage is block_stage and not plan.reads_draft:
+        tiles = 1
+    # Threads with few registers leave room for a few more programs in the wave.
+    more = 0 if options.get("maxnreg") == MORE_REGISTERS else num_rows - 1
+    tiles_per_part = -(-tiles // max(min(tiles, (programs + more) // max(num_rows, 1)), 1))
+    parts = -(-tiles // tiles_per_part)
+    options = {"num_warps": READ_WARPS, **options}
+    return Launch(stage, num_rows * parts, (parts, tiles_per_part, *rest), options)
