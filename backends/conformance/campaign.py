@@ -7,7 +7,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -22,7 +22,7 @@ from .calls import Watched, load_backend
 from .case import MOST_BY_MANY, NUM_SHAPES, Case, Generator
 from .corners import corners
 from .findings import Difference, Findings, Found, added
-from .run import Check, run_all, run_case, smallest_failure
+from .run import Check, Trial, run_all, run_case, smallest_failure
 
 CHUNK = 100
 """How many batches share a seed."""
@@ -124,7 +124,7 @@ class Campaign:
         """Run one of the parts of the corners while time lasts."""
         return self.shown(islice(corners(), part, None, CORNER_PARTS))
 
-    def shown(self, checks: Iterator[tuple[str, Callable[[Watched], object]]]) -> Found:
+    def shown(self, checks: Iterator[tuple[str, Trial]]) -> Found:
         """Run named checks while time lasts."""
         total = self.nothing
         for name, check in checks:

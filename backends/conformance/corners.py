@@ -10,10 +10,9 @@ from torch import Tensor
 
 from ...core import Block, Level, Policy, Probabilistic, RelaxedTopN, Stream, Strict, Synthetic
 from ...core.sampling_params import LogprobsMode, SamplingParams
-from .calls import Watched
 from .case import Case
 from .requests import Inputs, Request
-from .run import BatchOf, Check, check_call
+from .run import BatchOf, Check, Trial, check_call
 
 POSITION = 1
 """The position of all decisions below, at draft index 1."""
@@ -55,8 +54,8 @@ GREEDY = evolve(SAMPLED, temperature=0)
 SHOWN = evolve(SAMPLED, logprobs=5, logprobs_mode=LogprobsMode.PROCESSED)
 """Parameters that ask for logprobs of the law that is drawn from."""
 
-Corner = tuple[str, Callable[[Watched], object]]
-"""The description of a fixed check, and the function that runs it."""
+Corner = tuple[str, Trial]
+"""A fixed check with its description."""
 
 
 def corners() -> Iterator[Corner]:

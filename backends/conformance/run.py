@@ -17,7 +17,7 @@ from ...core.output import Output, VerifyOutput
 from ...core.tensor_fields import named_tensors
 from .calls import Watched
 from .case import Case
-from .findings import Difference, Findings
+from .findings import Difference, Findings, Found
 from .inputs import make_inputs, varied
 from .judge import judge_sample, judge_verify
 from .requests import Inputs
@@ -25,6 +25,8 @@ from .requests import Inputs
 PLAIN = Case()
 
 BatchOf = Callable[[Inputs], VerifyBatch | SampleBatch]
+Trial = Callable[[Watched], object]
+"""Calls a backend, and adds what it finds to the backend's findings."""
 
 NUMBERS, NUMBERS_TOLERANCE = ("logprobs.emitted", "total_variation"), 1e-4
 """Logprobs and total variations, [num_reqs, any]; their sums may run in another order."""
@@ -96,9 +98,7 @@ def run_case(case: Case, sampler: Sampler, device: torch.device) -> Findings:
     return run_all(Check(case), [Watched(sampler, device)])[0].shown_by(case.to_json())
 
 
-def run_all(
-    check: Callable[[Watched], object], backends: Sequence[Watched]
-) -> tuple[Findings, ...]:
+def run_all(check: Trial, backends: Sequence[Watched]) -> Found:
     """The findings of each backend and, if there are two, of comparing them with each other."""
     found = tuple(_guarded(check, backend) for backend in backends)
     if len(backends) == 1:
@@ -109,7 +109,7 @@ def run_all(
     return (*found, evolve(found[0], differences=tuple(between(*backends))))
 
 
-def _guarded(check: Callable[[Watched], object], backend: Watched) -> Findings:
+def _guarded(check: Trial, backend: Watched) -> Findings:
     try:
         check(backend)
     except UnavailableError:
