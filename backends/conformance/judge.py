@@ -7,14 +7,15 @@ on from there as the contract says.
 import math
 from collections.abc import Iterator
 from functools import partial
+from operator import itemgetter
 
 import numpy as np
-from attrs import frozen
 
 from ...core import PADDING_TOKEN_ID, InvalidInputError, Policy, SampleBatch, Strict, VerifyBatch
 from ...core.call_memory import check_sample_output, check_verify_output
 from ...core.output import Logprobs, SampleOutput, VerifyOutput
 from ...core.sampling_tensors import SamplingTensors
+from ...core.tensor_fields import mapped
 from .calls import moved
 from .findings import LOGPROB_ORDER, Difference, Findings
 from .oracle.law import Law, RowLogprobs, margin_of
@@ -60,44 +61,25 @@ def _malformed(num_reqs: int, error: InvalidInputError) -> Findings:
 
 
 def _judge(requests: list[RequestView], policy: Policy, output: VerifyOutput) -> Findings:
-    oracles = (RequestOracle(given, policy) for given in requests)
-    judged = (_judge_request(oracle, place, output) for place, oracle in enumerate(oracles))
-    return sum(judged, Findings())
-
-
-def _judge_request(oracle: RequestOracle, request: int, output: VerifyOutput) -> Findings:
-    answer = Answer(
-        output.token_ids[request].tolist(),
-        int(output.num_accepted[request]),
-        int(output.status[request]),
-    )
-    found = _judge_answer(oracle, request, answer)
-    if all(difference.excused for difference in found):
-        found += _numbers(oracle, request, output)
-    return Findings(num_requests=1, num_decisions=oracle.num_decisions, differences=tuple(found))
-
-
-@frozen
-class Answer:
-    """A backend's results for one request."""
-
-    token_ids: list[int]
-    num_accepted: int
-    status: int
-
-
-def _judge_answer(oracle: RequestOracle, request: int, answer: Answer) -> list[Difference]:
-    """All differences, up to the first that is not excused."""
-    found: list[Difference] = []
-    for judge in (_acceptance, _accepted_tokens, _final_token, _status):
-        found += judge(oracle, request, answer)
-        if found and not found[-1].excused:
-            break
+    found = Findings()
+    for request, given in enumerate(requests):
+        answer: VerifyOutput = mapped(output, itemgetter(request))
+        found += _judge_request(RequestOracle(given, policy), request, answer)
     return found
 
 
-def _acceptance(oracle: RequestOracle, request: int, answer: Answer) -> Iterator[Difference]:
-    got, expected = answer.num_accepted, oracle.num_accepted
+def _judge_request(oracle: RequestOracle, request: int, answer: VerifyOutput) -> Findings:
+    """Compare one request's results, up to the first difference that is not excused."""
+    found: list[Difference] = []
+    for judge in (_acceptance, _accepted_tokens, _final_token, _status, _numbers):
+        found += judge(oracle, request, answer)
+        if found and not found[-1].excused:
+            break
+    return Findings(num_requests=1, num_decisions=oracle.num_decisions, differences=tuple(found))
+
+
+def _acceptance(oracle: RequestOracle, request: int, answer: VerifyOutput) -> Iterator[Difference]:
+    got, expected = int(answer.num_accepted), oracle.num_accepted
     if got == expected:
         return
     row = min(got, expected) if not oracle.rule.takes_last_success else max(got, expected) - 1
@@ -107,22 +89,24 @@ def _acceptance(oracle: RequestOracle, request: int, answer: Answer) -> Iterator
     yield Difference(request, row, "acceptance", wanted, had, margin)
 
 
-def _accepted_tokens(oracle: RequestOracle, request: int, answer: Answer) -> Iterator[Difference]:
+def _accepted_tokens(
+    oracle: RequestOracle, request: int, answer: VerifyOutput
+) -> Iterator[Difference]:
     """Check that accepted tokens are the draft's, and that padding follows the final token."""
-    count = answer.num_accepted
+    count, token_ids = int(answer.num_accepted), answer.token_ids.tolist()
     emitted = count + (oracle.finals[count] is not None)
-    expected = [*oracle.view.drafts[:count], *answer.token_ids[count:emitted]]
-    expected += [PADDING_TOKEN_ID] * (len(answer.token_ids) - emitted)
-    for row, (want, got) in enumerate(zip(expected, answer.token_ids, strict=True)):
+    expected = [*oracle.view.drafts[:count], *token_ids[count:emitted]]
+    expected += [PADDING_TOKEN_ID] * (len(token_ids) - emitted)
+    for row, (want, got) in enumerate(zip(expected, token_ids, strict=True)):
         if want != got:
             what = "accepted token" if row < count else "padding"
             yield Difference(request, row, what, str(want), str(got))
             return
 
 
-def _final_token(oracle: RequestOracle, request: int, answer: Answer) -> Iterator[Difference]:
-    row = answer.num_accepted
-    draw, got = oracle.finals[row], answer.token_ids[row]
+def _final_token(oracle: RequestOracle, request: int, answer: VerifyOutput) -> Iterator[Difference]:
+    row = int(answer.num_accepted)
+    draw, got = oracle.finals[row], int(answer.token_ids[row])
     if draw is None or got == draw.token_id:
         return
     is_bonus = row == oracle.num_draft_tokens
@@ -142,20 +126,21 @@ def _kind(draw: Draw, law: Law, got: int) -> str:
     return "token race" if same_block else "block race"
 
 
-def _status(oracle: RequestOracle, request: int, answer: Answer) -> Iterator[Difference]:
-    expected = oracle.status(answer.num_accepted)
-    if answer.status != expected:
-        yield Difference(request, -1, "status", repr(expected), str(answer.status))
+def _status(oracle: RequestOracle, request: int, answer: VerifyOutput) -> Iterator[Difference]:
+    got, expected = int(answer.status), oracle.status(int(answer.num_accepted))
+    if got != expected:
+        yield Difference(request, -1, "status", repr(expected), str(got))
 
 
-def _numbers(oracle: RequestOracle, request: int, output: VerifyOutput) -> Iterator[Difference]:
-    token_ids = output.token_ids[request].tolist()
-    if output.logprobs is not None:
-        for place, token_id in enumerate(token_ids):
-            want = oracle.row_logprobs(place) if token_id >= 0 else None
-            yield from _judge_logprobs(want, token_id, output.logprobs, (request, place))
-    if output.total_variation is not None:
-        for row, value in enumerate(output.total_variation[request].tolist()):
+def _numbers(oracle: RequestOracle, request: int, answer: VerifyOutput) -> Iterator[Difference]:
+    token_ids = answer.token_ids.tolist()
+    if answer.logprobs is not None:
+        for row, token_id in enumerate(token_ids):
+            want = oracle.row_logprobs(row) if token_id >= 0 else None
+            got = mapped(answer.logprobs, itemgetter(row))
+            yield from _judge_logprobs(want, token_id, got, (request, row))
+    if answer.total_variation is not None:
+        for row, value in enumerate(answer.total_variation.tolist()):
             expected, width = oracle.total_variation(row) if token_ids[row] >= 0 else (0.0, 0.0)
             if not abs(value - expected) <= TOTAL_VARIATION_TOLERANCE + width:
                 yield Difference(request, row, "total variation", str(expected), str(value))
@@ -166,8 +151,7 @@ def _judge_logprobs(
     want: RowLogprobs | None, token_id: int, got: Logprobs, place: tuple[int, int]
 ) -> Iterator[Difference]:
     """Judge one place of an output; `want` is None where nothing was emitted."""
-    emitted = float(got.emitted[place])
-    ids, values = got.top_token_ids[place].tolist(), got.top[place].tolist()
+    emitted, ids, values = float(got.emitted), got.top_token_ids.tolist(), got.top.tolist()
     if want is None:
         if emitted != -np.inf or set(ids) - {-1} or set(values) - {-np.inf}:
             shown = f"{emitted}, {ids}, {values}"
