@@ -28,7 +28,7 @@ from ..core import (
     SamplingTensors,
     UnavailableError,
 )
-from ..core.checks import known_device
+from ..core.checks import check_device
 from .bundled import bundled_head, bundled_pair
 from .config import DEFAULT_NUM_SPEC_TOKENS, Config, DrafterConfig, ModelsConfig
 from .decode import DecodeStep
@@ -104,7 +104,7 @@ def wire(config: Config, load: Callable[..., Any] = load_weights) -> Wired:
     name = _drafter_name(config, draft_directory)
     num_spec_tokens = _num_spec_tokens(config, has_drafter=name is not None)
     policy = make_policy(config.policy, num_spec_tokens)
-    sampler = sampler_on(known_device(config.models.device), config.backend)
+    sampler = sampler_on(check_device(config.models.device), config.backend)
     target = load(directory, config.models, config.models.max_model_len)
     tokenizer = Tokenizer.load(directory)
     tokenizer.check_fits(target.vocab_size)
@@ -270,4 +270,4 @@ def _num_spec_tokens(config: Config, *, has_drafter: bool) -> int:
 def _typed_for_weights(directory: Path, device: str) -> AbstractContextManager[None]:
     """Say what did not fit a device."""
     remedy = "choose a smaller model or dtype, or free the device"
-    return typed_out_of_memory(f"weights of {directory}", known_device(device), remedy)
+    return typed_out_of_memory(f"weights of {directory}", check_device(device), remedy)

@@ -72,12 +72,21 @@ def check_filled(name: str, value: object) -> None:
         raise InvalidInputError(f"{name}: expected a string with content, got ''")
 
 
-def known_device(value: torch.device | str, name: str = "device") -> torch.device:
-    """The device of this name; `InvalidInputError` if it is none, `UnavailableError` if absent."""
+def check_device(
+    value: torch.device | str, name: str = "device", *, any_type: bool = False
+) -> torch.device:
+    """The CPU or CUDA device of this name, or with `any_type` any device that PyTorch knows.
+
+    Raises:
+        InvalidInputError: it is no such device.
+        UnavailableError: there is no such CUDA device.
+    """
     try:
         device = torch.device(value)
     except (RuntimeError, TypeError):
         raise InvalidInputError(f"{name}: expected cpu or cuda, got {value!r}") from None
+    if not any_type and device.type not in ("cpu", "cuda"):
+        raise InvalidInputError(f"{name}: expected cpu or cuda, got {device}")
     if device.type == "cpu":
         # There is only one CPU, whatever index the name has.
         return torch.device("cpu")
@@ -86,19 +95,6 @@ def known_device(value: torch.device | str, name: str = "device") -> torch.devic
     if not 0 <= (device.index or 0) < count:
         known = f"one of {count} CUDA devices" if count else "cpu, as PyTorch finds no CUDA device"
         raise UnavailableError(f"{name}: expected {known}, got {device}")
-    return device
-
-
-def check_device(value: torch.device | str, name: str = "device") -> torch.device:
-    """The CPU or CUDA device of this name.
-
-    Raises:
-        InvalidInputError: it is neither the CPU nor a CUDA device.
-        UnavailableError: there is no such CUDA device.
-    """
-    device = known_device(value, name)
-    if device.type not in ("cpu", "cuda"):
-        raise InvalidInputError(f"{name}: expected cpu or cuda, got {device}")
     return device
 
 

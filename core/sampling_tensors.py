@@ -12,7 +12,7 @@ import torch
 from attrs import Attribute, evolve, field, frozen
 from torch import Tensor
 
-from .checks import INTEGERS, check_contiguous, check_tensor, known_device
+from .checks import INTEGERS, check_contiguous, check_device, check_tensor
 from .errors import InvalidInputError
 from .sampling_params import LogprobsMode, Recipe, SamplingParams
 from .tensor_fields import mapped
@@ -152,7 +152,7 @@ class SamplingTensors:
             InvalidInputError: a request has no seed, or PyTorch knows no such device.
             UnavailableError: there is no such CUDA device.
         """
-        device = known_device(device)
+        device = check_device(device, any_type=True)
         wanted = [p.logprobs for p in params if p.logprobs is not None]
         return cls(
             seeds=_tensor([_signed_seed(i, p) for i, p in enumerate(params)], device, torch.int64),

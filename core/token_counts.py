@@ -9,7 +9,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from .checks import check_contiguous, check_integer, check_integers, check_tensor, known_device
+from .checks import check_contiguous, check_device, check_integer, check_integers, check_tensor
 
 
 @frozen(eq=False)
@@ -44,7 +44,7 @@ class TokenCounts:
             InvalidInputError: PyTorch knows no such device.
             UnavailableError: there is no such CUDA device.
         """
-        device = known_device(device)
+        device = check_device(device, any_type=True)
         return cls(
             prompt_mask=torch.zeros(num_slots, vocab_size, dtype=torch.bool, device=device),
             output_counts=torch.zeros(num_slots, vocab_size, dtype=torch.int32, device=device),

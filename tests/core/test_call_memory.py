@@ -25,7 +25,7 @@ from acceptor.core import (
     empty_sample_output,
     empty_verify_output,
 )
-from acceptor.core.checks import known_device
+from acceptor.core.checks import check_device
 from kit.batches import dense, stacked
 
 SAMPLER, POLICY, CPU = ReferenceSampler(), Typical(), torch.device("cpu")
@@ -159,7 +159,7 @@ def test_absent_cuda_is_one_line() -> None:
 
 
 def test_there_is_one_cpu() -> None:
-    assert known_device("cpu:3") == torch.device("cpu")
+    assert check_device("cpu:3") == torch.device("cpu")
 
 
 @given(
