@@ -91,28 +91,22 @@ class Synthetic(Policy):
 
     def log_thresholds(self, view: DraftView) -> Tensor:
         """The logarithms of the conditional rates."""
-        rates = torch.zeros(view.num_draft_tokens, dtype=torch.float64)
-        known = self.conditional_rates[: view.num_draft_tokens]
-        rates[: len(known)] = torch.tensor(known, dtype=torch.float64)
-        return rates.log().to(view.draft_token_ids.device)
+        num_drafts = view.num_draft_tokens
+        rates = (*self.conditional_rates, *[0.0] * num_drafts)[:num_drafts]
+        return torch.tensor(rates, dtype=torch.float64).log().to(view.draft_token_ids.device)
 
 
 def _decaying_rates(mean: float, num_spec_tokens: int) -> Sequence[float]:
-    if num_spec_tokens == 0:
-        return ()
-
     def rates(height: float) -> Sequence[float]:
         # Up to 1 it is the first rate; beyond that the first stays 1, and the others fall less.
         first, excess = min(height, 1.0), max(height - 1.0, 0.0)
         decay = DEFAULT_DECAY + (1 - DEFAULT_DECAY) * excess
         return [*accumulate((first * decay**place for place in range(num_spec_tokens)), mul)]
 
-    def height_of(low: float, high: float) -> float:
-        # Bisection to the last bit of a double.
-        while low < (middle := (low + high) / 2) < high:
-            is_low = sum(rates(middle)) <= mean * num_spec_tokens
-            low, high = (middle, high) if is_low else (low, middle)
-        return low
-
-    # The ends are answered first, so that 0 and 1 stay exact.
-    return rates(2.0 * mean if mean in (0, 1) else height_of(0.0, 2.0))
+    low, high = 0.0, 2.0
+    # Bisection to the last bit of a double.
+    while low < (middle := (low + high) / 2) < high:
+        is_low = sum(rates(middle)) <= mean * num_spec_tokens
+        low, high = (middle, high) if is_low else (low, middle)
+    # A mean of 1 stays exact, too.
+    return rates(high if mean == 1 else low)
