@@ -35,12 +35,7 @@ def cli() -> None:
     params=[
         click.Option(["--prompt"], required=True, help="The text to continue."),
         *SETTINGS.values(),
-        option(
-            "--config",
-            NamedPath(path_type=Path),
-            "TOML file; flags override it.",
-            name="config_file",
-        ),
+        option("--config", NamedPath(path_type=Path), "TOML file; flags override it."),
         option("--compare-plain", None, "Also decode without drafts, and compare."),
         option("--json", None, "Print one JSON object and nothing else.", name="json_only"),
         option("--debug", None, "Show an error's traceback."),

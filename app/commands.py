@@ -67,7 +67,7 @@ def generate(options: Mapping[str, Any]) -> bool:
     """Continue a prompt and print the output; False if the request failed."""
     prompt, compare_plain = options["prompt"], options["compare_plain"]
     console = report.new_console(quiet=options["json_only"])
-    config = read_config(options["config_file"], given(options))
+    config = read_config(options["config"], given(options))
     wired = wire(config)
     use_threads(config.models.num_threads, num_bytes(wired.decoder.target))
     request = make_request(prompt, config, wired)

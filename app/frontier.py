@@ -27,7 +27,7 @@ class Running:
 
     states: Sequence[RequestState]
     device: torch.device
-    token_counts: TokenCounts | None
+    token_counts: TokenCounts | None = None
     is_masked: bool = derived(lambda self: any(one.masks is not None for one in self.states))
 
     @cached_property

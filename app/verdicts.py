@@ -109,12 +109,8 @@ def _num_before_padding(token_ids: list[int]) -> int:
 
 
 def _read_logprobs(logprobs: Logprobs) -> Iterable[list[TokenLogprobs]]:
-    requests = zip(
-        logprobs.emitted.tolist(),
-        logprobs.top_token_ids.tolist(),
-        logprobs.top.tolist(),
-        strict=True,
-    )
+    parts = (logprobs.emitted, logprobs.top_token_ids, logprobs.top)
+    requests = zip(*(part.tolist() for part in parts), strict=True)
     return [
         [
             TokenLogprobs(emitted, tuple(zip(token_ids, values, strict=True)))

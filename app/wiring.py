@@ -18,17 +18,9 @@ from ..adapters.loader import AnyModel, load_any_model
 from ..adapters.tokenizer import TOKENIZER_FILE, Tokenizer
 from ..adapters.weights import DRAFT_TO_TARGET, read_draft_ids
 from ..backends import load_sampler
-from ..core import (
-    ConfigError,
-    InvalidInputError,
-    LanguageModel,
-    Policy,
-    SampleBatch,
-    Sampler,
-    SamplingTensors,
-    UnavailableError,
-)
+from ..core import LanguageModel, Policy, SampleBatch, Sampler, SamplingTensors
 from ..core.checks import check_device
+from ..core.errors import ConfigError, InvalidInputError, UnavailableError
 from .bundled import bundled_head, bundled_pair
 from .config import DEFAULT_NUM_SPEC_TOKENS, Config, DrafterConfig, ModelsConfig
 from .decode import DecodeStep

@@ -50,9 +50,7 @@ class Loop:
     prefill_seconds: float = field(default=0.0, init=False)
     decode_seconds: float = field(default=0.0, init=False)
     has_begun: bool = field(default=False, init=False)
-    _running: Running = derived(
-        lambda self: Running(states=[], device=self.device, token_counts=None)
-    )
+    _running: Running = derived(lambda self: Running(states=[], device=self.device))
     _free_slots: list[int] = derived(lambda self: list(range(self.decode_step.num_slots)))
     _used_slots: set[int] = field(factory=set, init=False)
 

@@ -7,14 +7,8 @@ from typing import Any
 import torch
 from attrs import frozen, has
 from torch import Tensor
-from transformers import (
-    EosTokenCriteria,
-    GenerationConfig,
-    MaxLengthCriteria,
-    PreTrainedModel,
-    StoppingCriteriaList,
-)
-from transformers.generation import GenerateDecoderOnlyOutput
+from transformers import GenerationConfig, PreTrainedModel, StoppingCriteriaList
+from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput, MaxLengthCriteria
 
 from ...adapters.error_text import unfit
 from ...adapters.library_model.loader import adapt_network

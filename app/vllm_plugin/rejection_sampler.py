@@ -16,15 +16,8 @@ from vllm.v1.worker.gpu.sample.logits_processor.interface import LogitsContext
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
 
 from ...backends import load_sampler
-from ...core import (
-    RecipeTensors,
-    SampleBatch,
-    Sampler,
-    SamplingTensors,
-    Stream,
-    UnavailableError,
-    VerifyBatch,
-)
+from ...core import RecipeTensors, SampleBatch, Sampler, SamplingTensors, Stream, VerifyBatch
+from ...core.errors import UnavailableError
 from .registration import PluginSettings, plugin_settings
 from .step_kernels import finish_step, read_step
 
