@@ -238,17 +238,21 @@ class Progress:
     record: RequestRecord | None = None
 
 
-def refused(request_id: int, error: str, *, prompt_len: int, seed: int) -> Progress:
-    """The end of a request that cannot be decoded."""
+def refused(
+    request_id: int, error: str, request: GenerationRequest | None, params: object
+) -> Progress:
+    """The end of a request that cannot be decoded, or could not even be made with these params."""
     now, status = perf_counter(), FinishReason.ERROR
+    asked = params if request is None else request.params
+    seed = asked.seed if isinstance(asked, SamplingParams) else None
     return Progress(
         request_index=request_id,
-        result=GenerationResult(finish_reason=status, seed=seed, error=error),
+        result=GenerationResult(finish_reason=status, seed=seed or 0, error=error),
         record=RequestRecord(
             request_id=request_id,
             arrival_time=now,
             finish_time=now,
-            prompt_len=prompt_len,
+            prompt_len=0 if request is None else len(request.prompt_token_ids),
             status=status,
             error=error,
         ),

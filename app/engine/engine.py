@@ -124,13 +124,7 @@ class Engine:
             request = self._request(prompt, params, fields)
             check_request(request, memory.target, memory.max_len)
         except AcceptorError as unfit:
-            asked: object = params if request is None else request.params
-            progress = refused(
-                request_id,
-                one_line(unfit),
-                prompt_len=0 if request is None else len(request.prompt_token_ids),
-                seed=(asked.seed or 0) if isinstance(asked, SamplingParams) else 0,
-            )
+            progress = refused(request_id, one_line(unfit), request, params)
             self.loop.events.append((on_progress, progress))
             return request_id
         state = RequestState(
