@@ -81,12 +81,12 @@ def plan_of(
     num_blocks = -(-batch.vocab_size // BLOCK_SIZE)
     has_raw, has_penalties = params.num_logprobs is not None, params.penalties is not None
     is_adjusted = params.bias is not None or has_penalties
-    num_biased = 0 if params.bias is None else params.bias.token_ids.shape[1]
-    num_drafted = step.num_drafts if has_penalties else 0
-    if num_biased + num_drafted > MOST_EXTRA:
+    num_extra = step.num_drafts if has_penalties else 0
+    num_extra += 0 if params.bias is None else params.bias.token_ids.shape[1]
+    if num_extra > MOST_EXTRA:
         raise UnavailableError(
             f"logit_bias: backend triton takes at most {MOST_EXTRA} biased and drafted tokens, "
-            f"got {num_biased + num_drafted}"
+            f"got {num_extra}"
         )
     zeros = min(ZERO_BITS[rows.dtype] for rows in logits)
     variant = Variant(
@@ -102,7 +102,7 @@ def plan_of(
         key_shift=0 if is_adjusted else zeros,
         invalid=int(step.invalid),
         top_logprobs=params.num_logprobs or 0,
-        extra_width=next_power_of_2(max(num_biased + num_drafted, 1)),
+        extra_width=next_power_of_2(max(num_extra, 1)),
         realigns=any(map(_begins_anywhere, logits)),
         overlaps=overlaps,
     )

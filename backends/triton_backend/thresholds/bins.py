@@ -124,27 +124,22 @@ def bin_shift(low, high):
 @triton.jit
 def reserve_own():
     """The address of a program's own numbers."""
-    own = tl.program_id(0) * 0
-    if not INTERPRETED:
-        own = assembled(RESERVE, "=r,r", [own])
-    return own
+    return assembled(RESERVE, "=r,r", [tl.program_id(0) * 0])
 
 
 @triton.jit
 def clear_own(own):
     """Zero a program's own numbers."""
-    if not INTERPRETED:
-        assembled(SET_ZERO, "=r,r", [own + 16 * tl.arange(0, BINS // 4)])
-        tl.debug_barrier()
+    assembled(SET_ZERO, "=r,r", [own + 16 * tl.arange(0, BINS // 4)])
+    tl.debug_barrier()
 
 
 @triton.jit
 def put_blocks(own, block, rank, wanted):
     """List blocks by their ranks, which begin at 1."""
-    if not INTERPRETED:
-        place = own + 4 * (BINS + rank - 1)
-        assembled(PUT, "=&r,r,r,r", [place, block, wanted.to(tl.int32)])
-        tl.debug_barrier()
+    place = own + 4 * (BINS + rank - 1)
+    assembled(PUT, "=&r,r,r,r", [place, block, wanted.to(tl.int32)])
+    tl.debug_barrier()
 
 
 @triton.jit
