@@ -20,12 +20,7 @@ class Decoder(Parts):
         Raises:
             InvalidInputError: a request does not fit the target.
         """
-        results = {
-            progress.request_index: progress.result
-            for progress in self.start(requests)
-            if progress.result is not None
-        }
-        return [results[index] for index in range(len(requests))]
+        return self._engine_for(requests).generate(requests)
 
     def start(self, requests: Sequence[GenerationRequest]) -> Engine:
         """Admit a batch; iterating over the returned engine decodes it.
@@ -33,6 +28,12 @@ class Decoder(Parts):
         Raises:
             InvalidInputError: a request does not fit the target.
         """
+        engine = self._engine_for(requests)
+        for request in requests:
+            engine.add_request(request)
+        return engine
+
+    def _engine_for(self, requests: Sequence[GenerationRequest]) -> Engine:
         context = self.target.max_model_len
         for index, request in enumerate(requests):
             try:
@@ -40,14 +41,9 @@ class Decoder(Parts):
             except InvalidInputError as error:
                 raise InvalidInputError(f"requests[{index}].{error}") from None
         lengths = [len(one.prompt_token_ids) + one.max_tokens for one in requests]
-        engine = Engine.of(
-            self,
-            Limits(
-                num_slots=max(len(requests), 1),
-                max_len=min(max(lengths, default=1), context),
-                prefill_tokens=max(sum(lengths), 1),
-            ),
+        limits = Limits(
+            num_slots=max(len(requests), 1),
+            max_len=min(max(lengths, default=1), context),
+            prefill_tokens=max(sum(lengths), 1),
         )
-        for request in requests:
-            engine.add_request(request)
-        return engine
+        return Engine.of(self, limits)
