@@ -188,14 +188,13 @@ def print_backends(
     console: Console, backends: Iterable[Backend], device: str, no_triton: str | None
 ) -> None:
     """Print which backends and forwards can run on cuda or cpu, and what the others lack."""
-    table = Table.grid(padding=(0, 2))
-    for backend in backends:
-        cells = (backend.name, _state(backend, device), backend.summary)
-        name, *others = (text.translate(_PICTURES) for text in cells)
-        table.add_row(Text(name, style="bold"), *others)
-    forward = Text("forward triton", style="bold")
+    rows = [(backend.name, _state(backend, device), backend.summary) for backend in backends]
     state = "usable" if no_triton is None else f"unusable: {no_triton}"
-    table.add_row(forward, state, "kernels for decode steps; else torch's libraries compute")
+    summary = "kernels for decode steps; else torch's libraries compute"
+    table = Table.grid(padding=(0, 2))
+    for row in (*rows, ("forward triton", state, summary)):
+        name, *others = (text.translate(_PICTURES) for text in row)
+        table.add_row(Text(name, style="bold"), *others)
     console.print(table)
 
 
