@@ -88,7 +88,7 @@ class Loop:
         output = self.step.verify(frontier, draft, scored, self._counts, masks)
         self.step.follow(frontier, draft, scores, output)
         self.texts.write(rows, output.token_ids)
-        before = {row.index: len(row.token_ids) for row in rows}
+        before = {row.index: row.width for row in rows}
         verdicts = read_verdicts(pack(draft, output), output)
         for place, (row, verdict) in enumerate(zip(rows, verdicts, strict=True)):
             for name, given in (("logits", scores.logits), ("scores", shown)):
@@ -98,7 +98,7 @@ class Loop:
         self.step.drafter.notice(verdicts)
         self._ask_criteria(rows, before)
         for row, verdict in zip(rows, verdicts, strict=True):
-            num_gained = len(row.token_ids) - before[row.index]
+            num_gained = row.width - before[row.index]
             row.statistics.observe(verdict.num_draft_tokens, min(verdict.num_accepted, num_gained))
 
     def _draft_limit(self, row: Row) -> int:
@@ -149,9 +149,9 @@ class Loop:
     def _ask_criteria(self, rows: Sequence[Row], before: Mapping[int, int]) -> None:
         if self.criteria is None:
             return
-        first = min(before[row.index] + row.num_padding for row in rows) + 1
+        first = min(before.values()) + 1
         for width in range(first, max(row.width for row in rows) + 1):
-            new = [row for row in rows if before[row.index] + row.num_padding < width <= row.width]
+            new = [row for row in rows if before[row.index] < width <= row.width]
             if new:
                 num_steps, scores = width - self.texts.prompt_width, None
                 if "scores" in self.keeps:
