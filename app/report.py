@@ -122,7 +122,7 @@ def _rows(
     yield "backend", backend
     yield "forward", decoder.target.forward_name
     yield "seed", str(result.seed)
-    yield "ended by", _ending(measured)
+    yield "ended by", _ending(result)
 
 
 def _how_measured(measured: Measured) -> str:
@@ -130,12 +130,15 @@ def _how_measured(measured: Measured) -> str:
     return f"{num_tokens} tokens in {measured.decode_seconds:.2f} s"
 
 
-def _ending(measured: Measured) -> str:
-    result = measured.result
+def _ending(result: GenerationResult) -> str:
+    error = _error_of(result)
+    return str(result.finish_reason) + (f": {error}" if error else "")
+
+
+def _error_of(result: GenerationResult) -> str | None:
     if result.finish_reason is not FinishReason.ERROR:
-        return str(result.finish_reason)
-    bad = str(result.status.name).lower().replace("_", " ")
-    return f"{result.finish_reason}: {result.error or bad}"
+        return None
+    return result.error or str(result.status.name).lower().replace("_", " ")
 
 
 def as_json(
@@ -143,8 +146,8 @@ def as_json(
 ) -> dict[str, Any]:
     """The result as JSON values.
 
-    `logprobs` and the plain speed are present only if asked for; the total variation is null if the
-    policy reports none.
+    `logprobs` and the plain speed are present only if asked for. The total variation is null if the
+    policy reports none, the error if none ended the generation.
     """
     result, figures = measured.result, measured.result.statistics
     stats = {
@@ -167,6 +170,7 @@ def as_json(
         "text": result.text,
         "token_ids": list(result.token_ids),
         "finish_reason": str(result.finish_reason),
+        "error": _error_of(result),
         "seed": result.seed,
         "stats": stats,
         "memory_bytes": asdict(memory),

@@ -141,6 +141,11 @@ def _check_models(options: Options) -> None:
     for name in ("target", "draft") if is_random else of_shapes:
         if options[name] is not None:
             raise ConfigError(f"--{name.replace('_', '-')}: expected {fitting}")
+    chosen = "--random-weights" if is_random else "--input-len"
+    if is_random or options.get("input_len") is not None:
+        for flag, name in (("--prompts", "file"), ("--category", "category")):
+            if options.get(name) is not None:
+                raise ConfigError(f"{flag}: expected none beside {chosen}, got one")
     if options["draft_layers"] is not None and drafter != "early-exit":
         got = "none" if drafter is None else drafter
         raise ConfigError(f"--draft-layers: expected --drafter early-exit beside it, got {got}")

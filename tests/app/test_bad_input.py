@@ -88,6 +88,8 @@ RANDOM, KERNELS = "bench --random-weights large.json", "bench kernels --device c
         (f"{RANDOM} --drafter mtp", "drafter mtp: expected the model adapter transformers"),
         (f"{RANDOM} --target-layers 9", "--target-layers: expected a number in [1, 2], got 9"),
         (f"{RANDOM} --drafter early-exit --layer-decay 0", "--layer-decay: expected"),
+        (f"{RANDOM} --prompts a.json", "--prompts: expected none beside --random-weights, got on"),
+        ("bench --input-len 4 --category plays", "--category: expected none beside --input-len"),
         (f"{RANDOM} --device meta", "--device: expected cpu or cuda, got meta"),
         (f"{RANDOM} --device cuda:{NINES}", "--device: expected"),
         (

@@ -36,10 +36,10 @@ def test_json_is_one_object_and_nothing_else(acceptor: Acceptor) -> None:
     answer = json.loads(out)
     assert (code, err) == (0, "")
     assert out.count("\n") == 1
-    assert set(answer) == {"text", "token_ids", "finish_reason", "seed", "stats", "memory_bytes"}
+    assert " ".join(answer) == "text token_ids finish_reason error seed stats memory_bytes"
     assert " ".join(answer["stats"]) == STATS
     assert len(answer["token_ids"]) == 24
-    assert (answer["finish_reason"], answer["seed"]) == ("length", 7)
+    assert (answer["finish_reason"], answer["error"], answer["seed"]) == ("length", None, 7)
     stats = answer["stats"]
     assert stats["acceptance_rate"] == stats["num_accepted_tokens"] / stats["num_draft_tokens"]
     assert len(stats["acceptance_rate_per_pos"]) == 4
@@ -175,8 +175,9 @@ def test_what_ended_a_generation_is_told(
     full = torch.OutOfMemoryError("Tried to allocate 3 GiB")
     monkeypatch.setattr("acceptor.app.engine.runner.read_verdicts", Mock(side_effect=full))
     code, out, _ = acceptor(*QUICK)
-    said = "ended by error: request: expected 3 GiB on cpu, got less; lower num_slots"
-    assert (code, said in " ".join(out.split())) == (1, True)
+    said = "request: expected 3 GiB on cpu, got less; lower num_slots"
+    assert (code, f"ended by error: {said}" in " ".join(out.split())) == (1, True)
+    assert said in json.loads(acceptor(*QUICK, "--json")[1])["error"]
 
 
 def test_a_backend_without_its_device_says_so_before_the_prompt(acceptor: Acceptor) -> None:
