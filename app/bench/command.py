@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 from attrs import fields_dict, frozen
+from click.core import ParameterSource
 
 from ..options import POLICIES, SETTINGS, Name, NamedPath, option, run
 from .public_pairs import PAIRS
@@ -127,6 +128,21 @@ _BENCH = (
     option("--plots", NamedPath(path_type=Path, file_okay=False), "Draw into this directory."),
 )
 
+_OWN_ROWS = (
+    option("--spec-tokens", Several(click.IntRange(0, 256)), "K.", "3", name="lengths"),
+    option("--vocab-size", Several(click.IntRange(1, 2**24)), "V.", "151936", name="vocab_sizes"),
+    option("--dtype", str, "Of both models' logits.", "bfloat16"),
+    option("--policy", str, "Repeatable.", ("probabilistic",), name="policies", multiple=True),
+    option("--temperature", float, "0 is greedy.", 0.8),
+    option("--min-p", float, "Of both models.", 0.0),
+    option("--top-k", int, "Of both models.", 0),
+    option("--top-p", float, "Of both models.", 1.0),
+    option("--repetition-penalty", float, "Of each request.", 1.0),
+    option("--history", COUNT, "Tokens that penalties count.", 640, name="num_counted"),
+    option("--logit-biases", click.IntRange(0), "Of each request.", 0, name="num_biases"),
+    option("--logprobs", click.IntRange(0), "How many logprobs each token gets."),
+    option("--allowed", click.FloatRange(0, 1), "The share of tokens that masks allow.", 1.0),
+)
 _KERNELS = (
     option("--backend", str, "Repeatable.", ("triton", "cupy"), name="backends", multiple=True),
     option("--headline", None, "Measure the rows that backends are compared by."),
@@ -139,18 +155,7 @@ _KERNELS = (
         name="kinds",
     ),
     option("--requests", Several(click.IntRange(1, 2**16)), "R.", "1,16,64,256", name="sizes"),
-    option("--spec-tokens", Several(click.IntRange(0, 256)), "K.", "3", name="lengths"),
-    option("--vocab-size", Several(click.IntRange(1, 2**24)), "V.", "151936", name="vocab_sizes"),
-    option("--dtype", str, "Of both models' logits.", "bfloat16"),
-    option("--policy", str, "Repeatable.", ("probabilistic",), name="policies", multiple=True),
-    option("--temperature", float, "0 is greedy.", 0.8),
-    option("--min-p", float, "Of both models.", 0.0),
-    option("--top-k", int, "Of both models.", 0),
-    option("--top-p", float, "Of both models.", 1.0),
-    option("--repetition-penalty", float, "Of each request.", 1.0),
-    option("--logit-biases", click.IntRange(0), "Of each request.", 0, name="num_biases"),
-    option("--logprobs", click.IntRange(0), "How many logprobs each token gets."),
-    option("--allowed", click.FloatRange(0, 1), "The share of tokens that masks allow.", 1.0),
+    *_OWN_ROWS,
     option("--device", str, "cuda or cuda:N; cpu for a trial.", "cuda"),
     option("--count", COUNT, "Timed calls of each kind.  [default: 60; 30 for --worst]"),
     option("--sets", COUNT, "Input sets in turn.  [default: 4; 1 for --worst]", name="num_sets"),
@@ -162,9 +167,19 @@ _KERNELS = (
 )
 
 
+def _refuse_own_rows(options: Options) -> None:
+    """Refuse flags of rows that are not measured."""
+    chosen = [flag for flag in ("headline", "worst", "read") if options[flag]]
+    source = click.get_current_context().get_parameter_source
+    for one in _OWN_ROWS if chosen else ():
+        if source(str(one.name)) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{one.opts[0]}: expected none beside --{chosen[0]}, got one")
+
+
 @click.command(params=[*_KERNELS])
 def kernels(**options: Any) -> None:
     """Time `verify` against one read of the logits that its rule needs."""
+    _refuse_own_rows(options)
     run(".bench.kernels.main:run", options)
 
 

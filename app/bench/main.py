@@ -72,6 +72,7 @@ def make_benches(options: Options) -> Iterator[Bench]:
     names: Sequence[str | None] = options["drafter"] or (None,)
     if len(names) > 1 and options["adaptive"] is not None:
         raise ConfigError(f"--adaptive: expected one drafter beside it, got {len(names)}")
+    _check_prompts(options)
     for name in names:
         _check_models({**options, "drafter": name})
     loaders = cache(load_weights), cache(random_any_model)
@@ -141,14 +142,18 @@ def _check_models(options: Options) -> None:
     for name in ("target", "draft") if is_random else of_shapes:
         if options[name] is not None:
             raise ConfigError(f"--{name.replace('_', '-')}: expected {fitting}")
-    chosen = "--random-weights" if is_random else "--input-len"
-    if is_random or options.get("input_len") is not None:
-        for flag, name in (("--prompts", "file"), ("--category", "category")):
-            if options.get(name) is not None:
-                raise ConfigError(f"{flag}: expected none beside {chosen}, got one")
     if options["draft_layers"] is not None and drafter != "early-exit":
         got = "none" if drafter is None else drafter
         raise ConfigError(f"--draft-layers: expected --drafter early-exit beside it, got {got}")
+
+
+def _check_prompts(options: Options) -> None:
+    """Refuse prompts that would not be read."""
+    synthetic = [name for name in ("random_weights", "input_len") if options[name] is not None]
+    for flag, name in (("--prompts", "file"), ("--category", "category")):
+        if synthetic and options[name] is not None:
+            beside = synthetic[0].replace("_", "-")
+            raise ConfigError(f"{flag}: expected none beside --{beside}, got one")
 
 
 def _policies(options: Options) -> dict[str, PolicySettings]:

@@ -228,9 +228,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     return put
 
 
-def test_a_local_directory_comes_first(
-    tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_comes_first(tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub(None)
     monkeypatch.chdir(tmp_path)
     Path("owner/name").mkdir(parents=True)

@@ -85,9 +85,7 @@ def llama(save: Callable[..., Any]) -> Path:
     return directory
 
 
-def test_auto_takes_the_own_decoder_where_it_knows_the_family(
-    llama: Path, save: Callable[..., Any]
-) -> None:
+def test_auto_takes_own_decoders_of_known_families(llama: Path, save: Callable[..., Any]) -> None:
     assert load_any_model(llama).forward_name == "torch"
     assert load(llama).forward_name == "transformers"
     assert load_any_model(save(FAMILIES["gpt-oss"]).directory).forward_name == "transformers"

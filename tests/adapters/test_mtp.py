@@ -137,9 +137,7 @@ def test_logits_are_those_of_the_librarys_layer(
     assert distance_as(evolve(switches, zero_first_embedding=wrong)) > 1e-3
 
 
-def test_a_graph_for_each_power_of_two_drafts_the_same(
-    glm: Glm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_graphs_for_powers_of_two_draft_the_same(glm: Glm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_graphs, "_LEAST_BOUND", 4)
     target: Any = load_any_model(glm.directory)
     head, runners = load_head(glm.directory, "mtp", target), list[GraphRunner]()

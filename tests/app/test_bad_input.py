@@ -148,6 +148,7 @@ RANDOM, KERNELS = "bench --random-weights large.json", "bench kernels --device c
         ("tune --cpu-time --device cuda", "--cpu-time: expected the device cpu, got cuda"),
         (f"{KERNELS} --backend nope", "got 'nope'"),
         (f"{KERNELS} --dtype int8", "int8"),
+        (f"{KERNELS} --worst --history 9", "--history: expected none beside --worst, got one"),
         (f"{KERNELS} --only x --only y", "--only: expected part of a name, got x, y"),
         ("bench kernels --device nowhere", "nowhere"),
         ("bench kernels --device meta", "meta"),

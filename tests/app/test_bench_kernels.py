@@ -115,7 +115,8 @@ def test_masks_allow_their_share_and_every_draft() -> None:
 
 
 def bench(*arguments: object) -> Result:
-    fixed = ["--device", "cpu", "--count", "2", "--sets", "1", "--vocab-size", "600"]
+    fixed = ["--device", "cpu", "--count", "2", "--sets", "1"]
+    fixed += () if "--headline" in arguments else ("--vocab-size", "600")
     return CliRunner().invoke(kernels, [*fixed, *map(str, arguments)])
 
 
@@ -125,6 +126,15 @@ def test_half_of_the_biases_are_those_of_the_last_ids() -> None:
     bias = make_step(workload, logits, noise(1), sampler).params.bias
     assert bias is not None
     assert bias.token_ids[:, -3:].tolist() == [[996, 997, 998]] * 2
+
+
+def test_penalties_count_a_text_of_the_wanted_length() -> None:
+    workload = Workload(num_reqs=2, vocab_size=99, repetition_penalty=1.1, num_counted=50)
+    logits, sampler = Logits.random(workload, noise()), load_sampler("reference")
+    counts = make_step(workload, logits, noise(1), sampler).batch.token_counts
+    assert counts is not None
+    assert counts.output_counts.sum(1).tolist() == [10, 10]
+    assert workload.label.endswith("penalty 1.1, 50 tokens counted")
 
 
 def test_the_command_measures_writes_and_shows_again(tmp_path: Path) -> None:

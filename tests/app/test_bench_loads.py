@@ -60,9 +60,7 @@ def test_the_first_turn_of_every_question_is_asked(file: Path) -> None:
         ('{"turns": [3]}', r"questions.jsonl:1: expected turns"),
     ],
 )
-def test_another_file_is_an_error_that_names_the_line(
-    tmp_path: Path, content: str, problem: str
-) -> None:
+def test_another_file_is_refused_by_its_line(tmp_path: Path, content: str, problem: str) -> None:
     path = tmp_path / "questions.jsonl"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError, match=problem):

@@ -169,9 +169,7 @@ def test_an_error_behind_a_prompt_has_its_own_line(
     assert err == "acceptor: logits: expected a CUDA device, got cpu\n"
 
 
-def test_what_ended_a_generation_is_told(
-    acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_ended_a_run_is_told(acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch) -> None:
     full = torch.OutOfMemoryError("Tried to allocate 3 GiB")
     monkeypatch.setattr("acceptor.app.engine.runner.read_verdicts", Mock(side_effect=full))
     code, out, _ = acceptor(*QUICK)

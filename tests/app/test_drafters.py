@@ -42,9 +42,7 @@ from kit.toy_requests import ask
 
 
 @given(text=st.lists(st.integers(0, 3), min_size=1, max_size=24), least=st.integers(1, 3))
-def test_drafts_are_what_followed_the_latest_of_the_longest_matches(
-    text: list[int], least: int
-) -> None:
+def test_drafts_are_what_followed_the_latest_longest_match(text: list[int], least: int) -> None:
     sizes, num = range(3, least - 1, -1), len(text)
     index = TextIndex(sizes)
     # It grows token by token, and all at once.

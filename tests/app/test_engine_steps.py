@@ -139,9 +139,7 @@ class Fragile:
 
 
 @pytest.mark.parametrize("num_calls", [2, 4], ids=["sample", "verify"])
-def test_a_call_that_breaks_off_leaves_the_next_one_a_clean_workspace(
-    pair: Pair, num_calls: int
-) -> None:
+def test_a_call_that_breaks_off_leaves_a_clean_workspace(pair: Pair, num_calls: int) -> None:
     decoder, request = pair.decoder(Probabilistic(), 3), ask(1, max_tokens=12)
     fragile: Any = Fragile(decoder.sampler, num_calls)
     drafter: Any = decoder.drafter

@@ -176,9 +176,7 @@ def test_requests_with_penalties_end_with_the_step_that_may_have_counted_them(
     assert [bool(result.error) for result in results] == [True, False, True]
 
 
-def test_caches_that_do_not_fit_say_what_to_lower(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_caches_too_large_say_what_to_lower(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (3 * 2**29, 80 * 2**30))
     on_gpu = evolve(pair, target=evolve(pair.target, device=torch.device("cuda", 1)))
     monkeypatch.setattr(type(pair.target), "new_cache", Allocator([1]).before(pytest.fail))

@@ -29,9 +29,7 @@ def test_a_rehearsal_reaches_every_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tiny_shapes")
-def test_tables_of_heads_are_kept_after_every_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_run_keeps_tables_of_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draft = json.loads((tmp_path / "llama-3-8b.json").read_text()) | {"num_hidden_layers": 1}
     monkeypatch.setattr("lab.heads.tables.DRAFT", draft)
     monkeypatch.setattr(head_tables, "LOAD", ("--num-requests", "2", "--output-len", "4"))

@@ -141,9 +141,7 @@ def measured(
     return measurements
 
 
-def test_the_time_of_prompts_is_that_of_entering_them(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_take_the_time_to_enter_them(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each reading of the clock is a second later, and prompts are entered between two readings."""
     ticks = count()
     monkeypatch.setattr(Plan, "clock", lambda _: next(ticks))

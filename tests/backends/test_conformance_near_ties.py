@@ -140,9 +140,7 @@ OF_ONE_WEIGHT = [1e-30, 2e-30, 2e-30]
         (OF_ONE_WEIGHT, (2, 1, 0), False),
     ],
 )
-def test_orders_of_the_most_likely(
-    logits: list[float], order: tuple[int, ...], is_right: bool
-) -> None:
+def test_orders_of_most_likely(logits: list[float], order: tuple[int, ...], is_right: bool) -> None:
     row = torch.tensor([logits])
     batch = SampleBatch(logits=row, positions=torch.tensor([POSITION]))
     params = SamplingTensors.stack([SamplingParams(seed=SEED, logprobs=len(order))])

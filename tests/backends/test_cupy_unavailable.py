@@ -103,9 +103,7 @@ def test_a_kernel_that_nvrtc_refuses_is_a_typed_error() -> None:
 
 
 @pytest.mark.usefixtures("compiles")
-def test_a_cold_compile_says_so_before_and_after(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_cold_compile_is_told_twice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     kernels = CompiledKernels(tmp_path)
     with caplog.at_level(logging.WARNING):
         assert kernels.load("outputs", VARIANT, 90) == b"machine code of outputs"

@@ -76,9 +76,7 @@ STEPS: Mapping[str, Callable[[], Verification]] = (
 
 @every_fused_backend
 @pytest.mark.parametrize("make", STEPS.values(), ids=STEPS)
-def test_large_batches_have_the_reference_s_tokens(
-    backend: str, make: Callable[[], Verification]
-) -> None:
+def test_large_batches_match_the_reference(backend: str, make: Callable[[], Verification]) -> None:
     step = make()
     assert_alike(step, step.by(backend), step.by("reference"))
 

@@ -84,9 +84,7 @@ EVERYTHING = frozenset(FEATURES) - {"extremes", "bad target rows", "arbitrary dr
 @every_backend
 @pytest.mark.parametrize("policy", [Probabilistic(), Strict(coupled=True), Fly(window=1)], ids=str)
 @pytest.mark.parametrize("features", [EVERYTHING, frozenset[str]()], ids=["everything", "nothing"])
-def test_calls_through_operators_conform(
-    backend: str, policy: Policy, features: frozenset[str]
-) -> None:
+def test_operator_calls_conform(backend: str, policy: Policy, features: frozenset[str]) -> None:
     sampler, device = ThroughOperators(backend), torch.device(device_of(backend))
     how: dict[str, Any] = {"policy": policy, "features": features, "variation": "in part"}
     how |= {"vocab_size": VOCAB_SIZE, "drafter": "mapped" if features else "same"}

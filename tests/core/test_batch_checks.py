@@ -129,9 +129,7 @@ def test_a_good_batch_is_built_without_reading_it(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("backend", ["reference", "triton", "cupy"])
-def test_a_policy_is_an_instance_and_parameters_are_stacked(
-    device: torch.device, backend: str
-) -> None:
+def test_policies_are_instances_and_parameters_stacked(device: torch.device, backend: str) -> None:
     batch, sample = VerifyBatch(**verify_tensors(device)), SampleBatch(**sample_tensors(device))
     params = SamplingTensors.stack([SamplingParams(seed=1)] * NUM_REQS, device)
     sampler = load_sampler(backend)

@@ -136,9 +136,7 @@ def test_a_slot_starts_with_its_prompt_and_forgets_the_last_request() -> None:
         (1, [np.int64(-1)], r"^prompt_token_ids: expected a number in \[0, 3\], got -1"),
     ],
 )
-def test_a_slot_or_token_out_of_range_changes_nothing(
-    slot_id: int, prompt: list[int], message: str
-) -> None:
+def test_an_id_out_of_range_changes_nothing(slot_id: int, prompt: list[int], message: str) -> None:
     counts = TokenCounts.empty(2, 4)
     of_numpy: list[Any] = [np.int64(3)]
     counts.start(1, of_numpy)

@@ -52,8 +52,8 @@ class Logits:
 
 
 MAX_POSITION = 4096
-PROMPT_LEN, OUTPUT_LEN = 512, 128
-"""How many tokens penalties count."""
+PROMPT_SHARE = 0.8
+"""Of the tokens that penalties count; the others are output."""
 
 
 class Step(NamedTuple):
@@ -78,6 +78,7 @@ class Step(NamedTuple):
 def make_step(workload: Workload, logits: Logits, noise: torch.Generator, sampler: Sampler) -> Step:
     """Let the sampler draw drafts from the draft's own law, and put the batch together."""
     policy, num_reqs, device = workload.make_policy(), workload.num_reqs, noise.device
+    penalties = workload.params.has_penalties
     positions = torch.randint(MAX_POSITION, (num_reqs,), generator=noise, device=device)
     params = SamplingTensors.stack(_requests(workload, noise), device)
     drafts = draw_drafts(logits.draft, positions, params, policy, sampler)
@@ -93,7 +94,7 @@ def make_step(workload: Workload, logits: Logits, noise: torch.Generator, sample
         draft_token_ids=drafts,
         positions=positions,
         draft_logits=logits.draft if workload.reads_draft_logits else None,
-        token_counts=_token_counts(logits, noise) if workload.params.has_penalties else None,
+        token_counts=_token_counts(workload, logits, noise) if penalties else None,
         allowed_tokens=masks,
     )
     return Step(batch, params, policy)
@@ -122,15 +123,16 @@ def _allowed(workload: Workload, drafts: Tensor, noise: torch.Generator) -> Tens
     return allowed
 
 
-def _token_counts(logits: Logits, noise: torch.Generator) -> TokenCounts:
+def _token_counts(workload: Workload, logits: Logits, noise: torch.Generator) -> TokenCounts:
     """Counts of a text that the first rows of the target might have written."""
     first = logits.target[:, 0].float().nan_to_num().softmax(-1)
     num_reqs, vocab_size = first.shape
-    text = first.multinomial(PROMPT_LEN + OUTPUT_LEN, replacement=True, generator=noise)
+    text = first.multinomial(workload.num_counted, replacement=True, generator=noise)
+    prompt_len = round(PROMPT_SHARE * workload.num_counted)
     counts = TokenCounts.empty(num_reqs, vocab_size, noise.device)
-    for slot_id, prompt in enumerate(text[:, :PROMPT_LEN].tolist()):
+    for slot_id, prompt in enumerate(text[:, :prompt_len].tolist()):
         counts.start(slot_id, prompt)
-    counts.add(torch.arange(num_reqs, device=noise.device), text[:, PROMPT_LEN:])
+    counts.add(torch.arange(num_reqs, device=noise.device), text[:, prompt_len:])
     return counts
 
 

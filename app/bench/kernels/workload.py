@@ -15,6 +15,7 @@ INPUTS = ("lm", "zipf", "flat", "sharp", "ties", "mixed", "bad")
 """See `acceptor.app.bench.kernels.inputs`."""
 
 SYNTHETIC_ACCEPTANCE_RATE = 0.7
+USUALLY_COUNTED = 640
 COUNT_BYTES, MASK_BYTES = 5, 4
 """The bytes of a token id in `TokenCounts` (a bool and an int32), and of a word of a mask."""
 
@@ -24,6 +25,7 @@ class Workload:
     """One batch to be timed; its requests are alike, and both models' logits are.
 
     Attributes:
+        num_counted: how many tokens of each text penalties count.
         num_biases: how many token ids of every request have a bias; half of them are the last ids.
         allowed: the share of token ids that every row's mask allows; at 1 there are no masks.
         is_applied: there are no masks, but the logits of all other ids are -inf beforehand.
@@ -37,12 +39,14 @@ class Workload:
     policy: str = choice("probabilistic", tuple(POLICIES))
     recipe: Recipe = Recipe(temperature=0.8)
     repetition_penalty: float = 1.0
+    num_counted: int = USUALLY_COUNTED
     num_biases: int = 0
     logprobs: int | None = None
     allowed: float = number(1.0, 0, 1)
     is_applied: bool = False
 
     def __attrs_post_init__(self) -> None:
+        check_integer("num_counted", self.num_counted, 1, 2**20)
         check_integer("num_biases", self.num_biases, 0, self.vocab_size)
         self.params  # noqa: B018, checks them
 
@@ -67,6 +71,7 @@ class Workload:
             f"top-k {recipe.top_k}": recipe.top_k > 0 and not recipe.is_greedy,
             f"top-p {recipe.top_p:g}": recipe.top_p < 1 and not recipe.is_greedy,
             f"repetition penalty {self.repetition_penalty:g}": self.repetition_penalty != 1,
+            f"{self.num_counted:,} tokens counted": self.num_counted != USUALLY_COUNTED,
             f"{self.num_biases} logit biases": self.num_biases > 0,
             f"{self.logprobs} logprobs": self.logprobs is not None,
             f"{self.allowed:.0%} allowed": self.is_masked,
