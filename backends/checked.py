@@ -12,6 +12,7 @@ from attrs import frozen
 from torch import Tensor
 
 from ..core import InvalidInputError, Policy, SampleBatch, Sampler, SamplingTensors, VerifyBatch
+from ..core.call_memory import check_fits
 from .both_verbs import BothVerbs, Output, Verb
 from .inverse_maps import check_map
 
@@ -49,6 +50,7 @@ class CheckedSampler(BothVerbs):
 
 def check_values(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> None:
     """Raise `InvalidInputError` for the first value of a call that cannot be right."""
+    check_fits(batch, params)
     name = "target_logits" if isinstance(batch, VerifyBatch) else "logits"
     if isinstance(batch, VerifyBatch):
         _check_rows(batch)
@@ -56,9 +58,9 @@ def check_values(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> N
         _check_range("allowed_rows", batch.allowed_rows, -1, len(batch.allowed_tokens))
     _check_range("positions", batch.positions, 0)
     _check_logits(name, getattr(batch, name))
-    if params.bias is not None:
-        vocab_size = getattr(batch, "target_vocab_size", None) or batch.vocab_size
-        _check_range("logit_bias: token id", params.bias.token_ids, -1, vocab_size)
+    # A draft draw uses no bias.
+    if params.bias is not None and getattr(batch, "draft_index", None) is None:
+        _check_range("logit_bias: token id", params.bias.token_ids, -1, batch.vocab_size)
     check_slots(batch, params)
     if batch.draft_to_target is not None:
         check_map(batch.draft_to_target, batch.vocab_size)

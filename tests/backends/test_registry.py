@@ -219,6 +219,11 @@ def test_a_draw_is_looked_at_too() -> None:
         CHECKED.sample(evolve(draw, logits=torch.full((2, 4), 0.25)), params())
     with pytest.raises(InvalidInputError, match=r"^positions"):
         CHECKED.sample(evolve(draw, positions=torch.tensor([1, -2])), params())
+    biased = params(logit_bias={5: 1.0})
+    with pytest.raises(InvalidInputError, match=r"^logit_bias: token id: .* in \[-1, 2\], got 5"):
+        CHECKED.sample(evolve(draw, target_vocab_size=9), biased)
+    # A draft draw uses no bias, and its model may have fewer ids than the target.
+    CHECKED.sample(evolve(draw, draft_index=1), biased)
 
 
 WRONG = {
