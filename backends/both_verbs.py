@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..core import Policy, SampleBatch, SampleOutput, SamplingTensors, VerifyBatch, VerifyOutput
 from ..core import call_memory as memory
+from ..core.checks import check_kind
 
 Output = TypeVar("Output", VerifyOutput, SampleOutput)
 
@@ -37,6 +38,7 @@ class BothVerbs(ABC):
         workspace: Tensor | None = None,
     ) -> VerifyOutput:
         """See `Sampler.verify`."""
+        check_kind("batch", batch, VerifyBatch)
         return self._run(VERIFY, (batch, params, policy), out, workspace)
 
     def sample(
@@ -48,6 +50,7 @@ class BothVerbs(ABC):
         workspace: Tensor | None = None,
     ) -> SampleOutput:
         """See `Sampler.sample`."""
+        check_kind("batch", batch, SampleBatch)
         return self._run(SAMPLE, (batch, params), out, workspace)
 
     def verify_workspace_size(

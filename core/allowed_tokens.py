@@ -3,14 +3,19 @@
 import torch
 from torch import Tensor
 
-from .checks import check_tensor
+from .checks import check_integers, check_tensor
 
 WORD_BITS = 32
 """Token i is bit i % 32 of word i // 32; a bit of 1 allows it."""
 
 
 def num_mask_words(vocab_size: int) -> int:
-    """How many int32 words one mask takes."""
+    """How many int32 words one mask takes.
+
+    Raises:
+        InvalidInputError: the size is no int of at least 0.
+    """
+    check_integers("vocab_size", (vocab_size,), 0)
     return -(-vocab_size // WORD_BITS)
 
 

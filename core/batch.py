@@ -8,7 +8,7 @@ from attrs import frozen
 from torch import Tensor
 
 from .allowed_tokens import num_mask_words
-from .checks import FLOATS, INTEGERS, check_integer, check_tensor
+from .checks import FLOATS, INTEGERS, check_integer, check_kind, check_tensor
 from .errors import InvalidInputError
 from .policies.parameters import integer
 from .randomness import Stream
@@ -195,8 +195,8 @@ class SampleBatch:
             raise InvalidInputError("allowed_tokens: expected None for a draft draw, got masks")
         if self.draft_to_target is not None:
             check_integer("target_vocab_size", self.target_vocab_size, 1)
-        # The other streams decide which drafts survive.
-        if self.draft_stream not in (Stream.DRAFT, Stream.TARGET):
+        # The other streams decide which drafts survive; samplers compare identities.
+        if self.draft_stream is not Stream.DRAFT and self.draft_stream is not Stream.TARGET:
             raise InvalidInputError(
                 f"draft_stream: expected Stream.DRAFT or Stream.TARGET, got {self.draft_stream!r}"
             )
@@ -237,6 +237,7 @@ def _check_rest(
     if batch.slot_ids is not None:
         check_tensor("slot_ids", batch.slot_ids, (num_reqs,), INTEGERS, device)
     if batch.token_counts is not None:
+        check_kind("token_counts", batch.token_counts, TokenCounts)
         name, counted = "token_counts.prompt_mask", batch.token_counts.prompt_mask
         check_tensor(name, counted, (None, vocab_size), (torch.bool,), device)
         check_integer(f"{name}.shape[0]", len(counted), num_reqs if batch.slot_ids is None else 0)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .batch import SampleBatch, VerifyBatch
-from .checks import check_contiguous, check_integer, check_tensor
+from .checks import check_contiguous, check_device, check_integer, check_kind, check_tensor
 from .errors import InvalidInputError
 from .output import Logprobs, Output, SampleOutput, VerifyOutput
 from .policies.policy import Policy, reports_total_variation
@@ -27,10 +27,11 @@ def empty_verify_output(
     device: torch.device | str | None = None,
 ) -> VerifyOutput:
     """Uninitialised memory for what `Sampler.verify` returns, where the batch is or elsewhere."""
+    check_kind("batch", batch, VerifyBatch)
     check_params(params)
     check_policy(policy)
     num_reqs, shape = batch.num_reqs, (batch.num_reqs, batch.max_spec_len + 1)
-    device = device or batch.target_logits.device
+    device = _device_of(batch, device)
     reports = reports_total_variation(policy)
     return VerifyOutput(
         token_ids=torch.empty(shape, dtype=torch.int64, device=device),
@@ -45,8 +46,9 @@ def empty_sample_output(
     batch: SampleBatch, params: SamplingTensors, device: torch.device | str | None = None
 ) -> SampleOutput:
     """Uninitialised memory for what `Sampler.sample` returns, where the batch is or elsewhere."""
+    check_kind("batch", batch, SampleBatch)
     check_params(params)
-    num_reqs, device = batch.num_reqs, device or batch.logits.device
+    num_reqs, device = batch.num_reqs, _device_of(batch, device)
     num_logprobs = params.num_logprobs if batch.draft_index is None else None
     return SampleOutput(
         token_ids=torch.empty(num_reqs, dtype=torch.int64, device=device),
@@ -75,6 +77,7 @@ def check_workspace(workspace: Tensor, size: int, device: torch.device) -> None:
         size: what `Sampler.verify_workspace_size` or `Sampler.sample_workspace_size` said.
         device: the batch's.
     """
+    check_integer("size", size, 0)
     check_tensor("workspace", workspace, (None,), (torch.uint8,), device)
     check_integer("workspace.shape[0]", workspace.shape[0], size)
     check_contiguous("workspace", workspace)
@@ -85,8 +88,12 @@ def check_workspace(workspace: Tensor, size: int, device: torch.device) -> None:
         )
 
 
+def _device_of(batch: VerifyBatch | SampleBatch, wanted: torch.device | str | None) -> torch.device:
+    return batch.positions.device if wanted is None else check_device(wanted, any_type=True)
+
+
 def _logprobs(
-    shape: tuple[int, ...], num_logprobs: int | None, device: torch.device | str
+    shape: tuple[int, ...], num_logprobs: int | None, device: torch.device
 ) -> Logprobs | None:
     if num_logprobs is None:
         return None
@@ -99,6 +106,7 @@ def _logprobs(
 
 
 def _check_output(out: Output, expected: Output, device: torch.device) -> None:
+    check_kind("out", out, type(expected))
     for name in ("total_variation", "logprobs"):
         wanted, got = (getattr(output, name, None) for output in (expected, out))
         if (got is None) != (wanted is None):

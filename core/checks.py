@@ -53,6 +53,7 @@ def check_integer(name: str, value: object, low: int, high: float = math.inf) ->
 
 def check_integers(name: str, values: Sequence[object], low: int, high: float = math.inf) -> None:
     """`check_integer` for many values, such as all tokens of a prompt: tells of the first wrong."""
+    check_kind(name, values, Iterable)
     for value in values:
         # The fast path: nearly all values fit.
         if type(value) is not int or not low <= value <= high:
@@ -72,6 +73,12 @@ def check_filled(name: str, value: object) -> None:
         raise InvalidInputError(f"{name}: expected a string with content, got ''")
 
 
+def check_kind(name: str, value: object, kind: type) -> None:
+    """Raise `InvalidInputError` unless value is an instance of this class."""
+    if not isinstance(value, kind):
+        raise InvalidInputError(f"{name}: expected {kind.__name__}, got {type(value).__name__}")
+
+
 def check_device(
     value: torch.device | str, name: str = "device", *, any_type: bool = False
 ) -> torch.device:
@@ -83,7 +90,7 @@ def check_device(
     """
     try:
         device = torch.device(value)
-    except (RuntimeError, TypeError):
+    except (RuntimeError, TypeError, ValueError):
         raise InvalidInputError(f"{name}: expected cpu or cuda, got {value!r}") from None
     if not any_type and device.type not in ("cpu", "cuda"):
         raise InvalidInputError(f"{name}: expected cpu or cuda, got {device}")

@@ -7,7 +7,15 @@ import torch
 from torch import Tensor
 
 from .batch import PADDING_TOKEN_ID, VerifyBatch
-from .checks import FLOATS, INTEGERS, check_integer, check_tensor, plain_number
+from .checks import (
+    FLOATS,
+    INTEGERS,
+    MAX_INT32,
+    check_integer,
+    check_integers,
+    check_kind,
+    check_tensor,
+)
 from .errors import InvalidInputError
 from .output import VerifyOutput
 from .sampling_tensors import SamplingTensors
@@ -47,7 +55,7 @@ def draft_rows(flat: Tensor, cu_num_logits: Tensor, max_spec_len: int) -> Tensor
     check_tensor("draft_token_ids", flat, (None,), INTEGERS)
     check_tensor("cu_num_logits", cu_num_logits, (None,), INTEGERS, flat.device)
     check_integer("cu_num_logits.shape[0]", cu_num_logits.shape[0], 1)
-    check_integer("max_spec_len", plain_number(max_spec_len), 0)
+    check_integers("max_spec_len", (max_spec_len,), 0, MAX_INT32)
     num_reqs = cu_num_logits.shape[0] - 1
     starts = cu_num_logits[:-1] - torch.arange(num_reqs, device=flat.device)
     places = starts[:, None] + torch.arange(max_spec_len, device=flat.device)
@@ -95,6 +103,9 @@ def chosen_logprobs(
     Raises:
         InvalidInputError: the output has no logprobs, or wrong shape, dtype or device.
     """
+    check_kind("batch", batch, VerifyBatch)
+    check_kind("params", params, SamplingTensors)
+    check_kind("output", output, VerifyOutput)
     if output.logprobs is None:
         raise InvalidInputError("logprobs: expected SamplingParams.logprobs of 0 or more, got None")
     num_reqs, num_tokens = output.token_ids.shape

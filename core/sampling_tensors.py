@@ -5,21 +5,28 @@ everything greedy, is there a filter) choose the kernels, so choosing needs no d
 synchronisation. A request without a seed is an error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from attrs import Attribute, evolve, field, frozen
+from attrs import evolve, fields_dict, frozen
 from torch import Tensor
 
-from .checks import INTEGERS, check_contiguous, check_device, check_tensor
+from .checks import INTEGERS, check_contiguous, check_device, check_kind, check_tensor
 from .errors import InvalidInputError
 from .sampling_params import LogprobsMode, Recipe, SamplingParams
 from .tensor_fields import mapped
 
 
-def _contiguous(_: object, attribute: "Attribute[Tensor]", value: Tensor) -> None:
-    check_contiguous(attribute.name, value)
+def _check_alike(value: object, dtypes: Mapping[str, torch.dtype], num_dims: int = 1) -> None:
+    """Check that a value's tensors are contiguous, with one shape, on one device."""
+    shape: Sequence[int | None] = (None,) * num_dims
+    device = None
+    for name, dtype in dtypes.items():
+        tensor = getattr(value, name)
+        check_tensor(name, tensor, shape, (dtype,), device)
+        check_contiguous(name, tensor)
+        shape, device = tensor.shape, tensor.device
 
 
 @frozen(eq=False)
@@ -38,18 +45,22 @@ class RecipeTensors:
         any_min_p, any_top_k, any_top_p: some request uses the filter.
 
     Raises:
-        InvalidInputError: wrong strides.
+        InvalidInputError: wrong shape, dtype, device or strides.
     """
 
-    temperature: Tensor = field(validator=_contiguous)
-    min_p: Tensor = field(validator=_contiguous)
-    top_k: Tensor = field(validator=_contiguous)
-    top_p: Tensor = field(validator=_contiguous)
+    temperature: Tensor
+    min_p: Tensor
+    top_k: Tensor
+    top_p: Tensor
     any_greedy: bool
     all_greedy: bool
     any_min_p: bool
     any_top_k: bool
     any_top_p: bool
+
+    def __attrs_post_init__(self) -> None:
+        floats = dict.fromkeys(("temperature", "min_p", "top_p"), torch.float32)
+        _check_alike(self, floats | {"top_k": torch.int32})
 
     @classmethod
     def stack(cls, recipes: Sequence[Recipe], device: torch.device) -> "RecipeTensors":
@@ -72,9 +83,12 @@ class RecipeTensors:
 class PenaltyTensors:
     """A batch of penalties: each tensor [num_reqs] float32, neutral for requests without."""
 
-    repetition: Tensor = field(validator=_contiguous)
-    presence: Tensor = field(validator=_contiguous)
-    frequency: Tensor = field(validator=_contiguous)
+    repetition: Tensor
+    presence: Tensor
+    frequency: Tensor
+
+    def __attrs_post_init__(self) -> None:
+        _check_alike(self, dict.fromkeys(fields_dict(PenaltyTensors), torch.float32))
 
 
 @frozen(eq=False)
@@ -84,8 +98,20 @@ class BiasTensors:
     Unused ids are -1.
     """
 
-    token_ids: Tensor = field(validator=_contiguous)
-    values: Tensor = field(validator=_contiguous)
+    token_ids: Tensor
+    values: Tensor
+
+    def __attrs_post_init__(self) -> None:
+        _check_alike(self, {"token_ids": torch.int64, "values": torch.float32}, num_dims=2)
+
+
+_PARTS = (
+    ("target", RecipeTensors, "temperature"),
+    ("draft", RecipeTensors, "temperature"),
+    ("penalties", PenaltyTensors, "repetition"),
+    ("bias", BiasTensors, "token_ids"),
+)
+"""The parts of `SamplingTensors`, each with its first tensor, which the others are like."""
 
 
 @frozen(eq=False)
@@ -107,19 +133,27 @@ class SamplingTensors:
         slot_ids: [num_reqs] int, each request's entry; None means request i has entry i.
 
     Raises:
-        InvalidInputError: wrong strides.
+        InvalidInputError: wrong shape, dtype, device or strides.
     """
 
-    seeds: Tensor = field(validator=_contiguous)
+    seeds: Tensor
     target: RecipeTensors
     draft: RecipeTensors
     penalties: PenaltyTensors | None
     bias: BiasTensors | None
     num_logprobs: int | None
-    logprobs_processed: Tensor = field(validator=_contiguous)
+    logprobs_processed: Tensor
     slot_ids: Tensor | None = None
 
     def __attrs_post_init__(self) -> None:
+        _check_alike(self, {"seeds": torch.int64, "logprobs_processed": torch.bool})
+        for name, kind, first in _PARTS:
+            part = getattr(self, name)
+            if part is not None or kind is RecipeTensors:
+                check_kind(name, part, kind)
+                tensor = getattr(part, first)
+                shape = (self.seeds.shape[0], *tensor.shape[1:])
+                check_tensor(f"{name}.{first}", tensor, shape, (tensor.dtype,), self.device)
         if self.slot_ids is not None:
             check_tensor("params.slot_ids", self.slot_ids, (None,), INTEGERS, self.device)
             check_contiguous("slot_ids", self.slot_ids)
@@ -149,9 +183,13 @@ class SamplingTensors:
         """The parameters of a batch, in its order; each request has a seed.
 
         Raises:
-            InvalidInputError: a request has no seed, or PyTorch knows no such device.
+            InvalidInputError: these are no parameters, a request has no seed, or PyTorch knows no
+                such device.
             UnavailableError: there is no such CUDA device.
         """
+        check_kind("params", params, Sequence)
+        for place, each in enumerate(params):
+            check_kind(f"params[{place}]", each, SamplingParams)
         device = check_device(device, any_type=True)
         wanted = [p.logprobs for p in params if p.logprobs is not None]
         return cls(

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from attrs import define, field
 
+from .checks import check_integers
+
 
 @define
 class AcceptanceStatistics:
@@ -22,7 +24,13 @@ class AcceptanceStatistics:
     num_accepted_per_pos: list[int] = field(factory=list)
 
     def observe(self, num_draft_tokens: int, num_accepted: int) -> None:
-        """Count one verified draft; a step without draft tokens is no draft."""
+        """Count one verified draft; a step without draft tokens is no draft.
+
+        Raises:
+            InvalidInputError: a number is negative, or more tokens were accepted than drafted.
+        """
+        check_integers("num_draft_tokens", (num_draft_tokens,), 0)
+        check_integers("num_accepted", (num_accepted,), 0, num_draft_tokens)
         if num_draft_tokens == 0:
             return
         self.num_drafts += 1

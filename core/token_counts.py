@@ -9,7 +9,15 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from .checks import check_contiguous, check_device, check_integer, check_integers, check_tensor
+from .checks import (
+    INTEGERS,
+    MAX_INT32,
+    check_contiguous,
+    check_device,
+    check_integer,
+    check_integers,
+    check_tensor,
+)
 
 
 @frozen(eq=False)
@@ -41,9 +49,11 @@ class TokenCounts:
         """Counts of requests that have seen nothing.
 
         Raises:
-            InvalidInputError: PyTorch knows no such device.
+            InvalidInputError: a size is no int in [0, 2**31 - 1], or PyTorch knows no such device.
             UnavailableError: there is no such CUDA device.
         """
+        check_integers("num_slots", (num_slots,), 0, MAX_INT32)
+        check_integers("vocab_size", (vocab_size,), 0, MAX_INT32)
         device = check_device(device, any_type=True)
         return cls(
             prompt_mask=torch.zeros(num_slots, vocab_size, dtype=torch.bool, device=device),
@@ -68,8 +78,14 @@ class TokenCounts:
 
         Args:
             slot_ids: [num_reqs] int.
-            token_ids: [num_reqs, num_tokens] int64, -1 where nothing was emitted.
+            token_ids: [num_reqs, num_tokens] int, -1 where nothing was emitted.
+
+        Raises:
+            InvalidInputError: wrong shape, dtype or device.
         """
+        device = self.output_counts.device
+        check_tensor("token_ids", token_ids, (None, None), INTEGERS, device)
+        check_tensor("slot_ids", slot_ids, token_ids.shape[:1], INTEGERS, device)
         emitted = (token_ids >= 0).to(torch.int32)
         rows = slot_ids.long()[:, None].expand_as(token_ids)
         self.output_counts.index_put_((rows, token_ids.clamp(min=0)), emitted, accumulate=True)

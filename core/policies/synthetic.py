@@ -22,7 +22,10 @@ DEFAULT_DECAY = 0.85
 
 
 def _plain_numbers(rates: Iterable[float]) -> tuple[float, ...]:
-    return tuple(map(plain_number, rates))
+    try:
+        return tuple(map(plain_number, rates))
+    except TypeError:
+        raise InvalidInputError(f"rates: expected a sequence of numbers, got {rates!r}") from None
 
 
 @frozen
@@ -34,7 +37,7 @@ class Synthetic(Policy):
             Tokens beyond the list are never accepted.
 
     Raises:
-        InvalidInputError: a rate is outside [0, 1] or larger than the one before it.
+        InvalidInputError: a rate is no number in [0, 1], or larger than the one before it.
     """
 
     rates: tuple[float, ...] = field(converter=_plain_numbers)

@@ -1,14 +1,41 @@
-"""Many integers are checked like single ones; errors form one family, and are Python's own, too."""
+"""What cannot be is told in one sentence; errors form one family, and are Python's own, too."""
 
 import math
+import re
+from functools import partial
+from typing import Any
 
 import pytest
+import torch
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from acceptor import core
-from acceptor.core import InvalidInputError
+from acceptor.backends import load_sampler
+from acceptor.core import (
+    AcceptanceStatistics,
+    InvalidInputError,
+    Recipe,
+    SampleBatch,
+    SamplingParams,
+    SamplingTensors,
+    Strict,
+    TokenCounts,
+    check_sample_output,
+    check_workspace,
+    chosen_logprobs,
+    draft_rows,
+    empty_sample_output,
+    empty_verify_output,
+    logits_from_probs,
+    num_mask_words,
+    pack_allowed,
+    target_ids_from_offsets,
+)
+from acceptor.core.call_memory import check_fits
 from acceptor.core.checks import check_integer, check_integers
+from kit.batches import dense, stacked
 
 VALUES = st.integers(-2, 9) | st.sampled_from([True, 2.0, "1", None, 10**400])
 
@@ -42,3 +69,61 @@ def test_the_core_offers_only_what_it_lists_and_its_errors_are_one_family() -> N
     assert len(offered) > 5
     assert all(issubclass(error, core.AcceptorError) for error in offered)
     assert issubclass(core.InvalidInputError, ValueError)
+
+
+REQUEST = SamplingParams(seed=1, presence_penalty=0.5, logit_bias={0: 1.0})
+PARAMS, COUNTS = SamplingTensors.stack([REQUEST] * 2), TokenCounts.empty(2, 4)
+ROWS = dense(torch.zeros(2, 2, 4))
+ROW = SampleBatch(logits=torch.zeros(2, 4), positions=torch.tensor([5, 6]))
+MAPPED = evolve(ROW, draft_to_target=torch.arange(4), target_vocab_size=8)
+DRAFT, MASKED = evolve(ROW, draft_index=1), {"allowed_tokens": torch.zeros(2, 1, dtype=torch.int32)}
+OUT, DRAWN = empty_verify_output(ROWS, PARAMS, Strict()), empty_sample_output(ROW, PARAMS)
+SAMPLER, CHECKED = load_sampler("reference"), load_sampler("reference", checked=True)
+MASK, SEEN, IDS = COUNTS.prompt_mask, COUNTS.output_counts, torch.tensor([0, 1])
+NO_TOKENS = torch.zeros(2, 3, dtype=torch.int64)
+WRONG: list[tuple[Any, str]] = [
+    *[((TokenCounts.empty, size, 4), "num_slots") for size in (-1, 2.0, None, True, 2**63)],
+    *[((TokenCounts.empty, 2, size), "vocab_size") for size in (-1, 2.0, None, True, 2**63)],
+    *[((TokenCounts.empty, 2, 4, device), "device") for device in ("tpu9", 10**30, None)],
+    *[
+        ((TokenCounts, mask, SEEN), "prompt_mask")
+        for mask in (MASK[0], MASK.int(), MASK.expand(2, 2, 4))
+    ],
+    *[((TokenCounts, MASK, n), "output_counts") for n in (SEEN[:1], SEEN.long(), SEEN.to("meta"))],
+    ((TokenCounts, MASK.repeat(1, 2)[:, :4], SEEN), "prompt_mask"),
+    ((TokenCounts, MASK, SEEN.repeat(1, 2)[:, :4]), "output_counts"),
+    *[((COUNTS.start, 0, prompt), "prompt_token_ids") for prompt in (None, 5, [0.5], "1")],
+    *[((COUNTS.add, ids, NO_TOKENS), "slot_ids") for ids in (None, IDS[:1], IDS.float())],
+    *[((COUNTS.add, IDS, new), "token_ids") for new in (None, IDS, NO_TOKENS.float())],
+    *[((AcceptanceStatistics().observe, size, 0), "num_draft_tokens") for size in (-1, None, 1.0)],
+    *[((AcceptanceStatistics().observe, 2, size), "num_accepted") for size in (-1, None, 3)],
+    *[((SamplingTensors.stack, params), "params") for params in (REQUEST, None)],
+    ((SamplingTensors.stack, [REQUEST, Recipe()]), "params[1]"),
+    ((SamplingTensors.stack, [REQUEST, SamplingParams()]), "params[1].seed"),
+    *[((num_mask_words, size), "vocab_size") for size in (-1, None, 0.5)],
+    *[((draft_rows, IDS, IDS, size), "max_spec_len") for size in (-1, None, 2**63)],
+    ((target_ids_from_offsets, torch.zeros(3)), "offsets"),
+    ((logits_from_probs, NO_TOKENS), "probs"),
+    ((pack_allowed, NO_TOKENS), "allowed"),
+    ((check_workspace, MASK.view(torch.uint8)[0], None, MASK.device), "size"),
+    ((check_sample_output, OUT, ROW, PARAMS), "out"),
+    *[((call, ROW, PARAMS, Strict()), "batch") for call in (empty_verify_output, SAMPLER.verify)],
+    *[((call, ROWS, PARAMS), "batch") for call in (empty_sample_output, CHECKED.sample)],
+    ((empty_sample_output, ROW, PARAMS, "tpu9"), "device"),
+    ((CHECKED.sample, ROW, [REQUEST] * 2), "params"),
+    ((chosen_logprobs, ROW, PARAMS, OUT, NO_TOKENS), "batch"),
+    ((chosen_logprobs, ROWS, None, OUT, NO_TOKENS), "params"),
+    ((chosen_logprobs, ROWS, PARAMS, DRAWN, NO_TOKENS), "output"),
+    ((chosen_logprobs, ROWS, PARAMS, OUT, NO_TOKENS), "logprobs"),
+    ((check_fits, ROW, stacked(2, "meta")), "params.seeds"),
+    ((check_fits, MAPPED, stacked(2, logprobs=5)), "num_logprobs"),
+    ((partial(evolve, MAPPED, target_vocab_size=None),), "target_vocab_size"),
+    ((partial(evolve, ROWS, draft_to_target=SEEN[0]),), "draft_to_target"),
+    *[((partial(evolve, row, **MASKED),), "allowed_tokens") for row in (MAPPED, DRAFT)],
+]
+
+
+@pytest.mark.parametrize(("call", "name"), WRONG)
+def test_a_wrong_argument_is_named(call: tuple[Any, ...], name: str) -> None:
+    with pytest.raises(InvalidInputError, match=rf"^{re.escape(name)}: expected .*, got ."):
+        call[0](*call[1:])

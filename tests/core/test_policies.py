@@ -169,9 +169,11 @@ def test_there_are_no_rates_without_tokens_and_none_behind_a_rate_of_0() -> None
     assert repr(Synthetic(np.array([0.5, 0], dtype=np.float32))) == "Synthetic(rates=(0.5, 0.0))"
 
 
-@pytest.mark.parametrize("given_rates", [(0.5, 0.6), (1.1,), (-0.1,), (math.nan,), ("1",), (True,)])
+@pytest.mark.parametrize(
+    "given_rates", [(0.5, 0.6), (1.1,), (-0.1,), (math.nan,), ("1",), (True,), 0.5, None]
+)
 def test_a_wrong_list_is_named(given_rates: Any) -> None:
-    with pytest.raises(InvalidInputError, match=r"^rates\[\d\]: expected .*, got "):
+    with pytest.raises(InvalidInputError, match=r"^rates(\[\d\])?: expected .*, got "):
         Synthetic(given_rates)
 
 
@@ -188,8 +190,7 @@ def test_a_wrong_rate_or_length_is_named(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, None, True])
-def test_a_wrong_number_of_tokens_is_named(value: Any) -> None:
+@pytest.mark.parametrize("name", ["acceptance_rate", "acceptance_length"])
+def test_a_wrong_number_of_tokens_is_named(name: str, value: Any) -> None:
     with pytest.raises(InvalidInputError, match=r"^num_spec_tokens: expected .*, got "):
-        Synthetic.from_acceptance_rate(0.5, value)
-    with pytest.raises(InvalidInputError, match=r"^num_spec_tokens: expected .*, got "):
-        Synthetic.from_acceptance_length(1, value)
+        getattr(Synthetic, f"from_{name}")(1, value)
