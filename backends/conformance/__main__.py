@@ -46,9 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return 128 + signal.SIGINT  # as shells do
-    sys.stdout.write("".join((table(record.names, record.found), *map(listing, record.found))))
+    _show(record)
     sys.stdout.write(f"{time.time() - start:.0f} s\n{record.verdict}\n")
     return 0 if record.is_conformant else 1
+
+
+def _show(record: Record) -> None:
+    sys.stdout.write("".join((table(record.names, record.found), *map(listing, record.found))))
 
 
 def _campaign(wanted: argparse.Namespace, deadline: float) -> Campaign:
@@ -58,6 +62,11 @@ def _campaign(wanted: argparse.Namespace, deadline: float) -> Campaign:
         check_integer(f"--{name.replace('_', '-')}", getattr(wanted, name), least)
     check_number("--seconds", min(wanted.seconds, MAX_INT32), 0, open_below=True)
     file: Path | None = wanted.json
+    if wanted.case is not None and (file is not None or wanted.resume):
+        got = "--continue" if file is None else f"--json {file}"
+        raise InvalidInputError(
+            f"--case: expected no --json and no --continue beside it, got {got}"
+        )
     if file is not None and (file.is_dir() or not file.parent.is_dir()):
         raise InvalidInputError(f"--json: expected a file in a folder that is there, got {file}")
     return Campaign(
@@ -77,14 +86,19 @@ def _many_cases(wanted: argparse.Namespace, campaign: Campaign, record: Record) 
     # Only the first run of a record includes the corners.
     if first == 0:
         record = evolve(record, corners_left=sum(1 for _ in corners()))
-    for number, found in campaign.run(first, wanted.batches, with_corners=first == 0):
-        record = record.including(number, found)
-        if wanted.json is not None:
-            record.write(wanted.json)
-        failures = found[0].unexplained if number is not None and wanted.beside is None else ()
-        if failures and math.isinf(wanted.seconds):
-            sys.stdout.write(listing(campaign.smallest_failure(failures[0])))
-            break
+    try:
+        for number, found in campaign.run(first, wanted.batches, with_corners=first == 0):
+            record = record.including(number, found)
+            if wanted.json is not None:
+                record.write(wanted.json)
+            failures = found[0].unexplained if number is not None and wanted.beside is None else ()
+            if failures and math.isinf(wanted.seconds):
+                sys.stdout.write(listing(campaign.smallest_failure(failures[0])))
+                break
+    except AcceptorError:
+        if record.found[0].num_batches:
+            _show(record)
+        raise
     return record
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import islice, product
@@ -17,6 +17,7 @@ from multiprocessing import active_children, get_context
 import torch
 from attrs import field, frozen
 
+from ...core.errors import UnavailableError
 from ...core.ports import Sampler
 from .calls import Watched, load_backend
 from .case import MOST_BY_MANY, NUM_SHAPES, Case, Generator
@@ -67,6 +68,9 @@ class Campaign:
 
         Findings come as soon as a chunk ends, with its number (None for corners). What has not
         ended by the deadline is lost.
+
+        Raises:
+            UnavailableError: a worker process died; all findings before that came.
         """
         parts = range(CORNER_PARTS if with_corners else 0)
         chunks = self._chunks(first, num_batches)
@@ -144,6 +148,10 @@ class Campaign:
         pool = ProcessPoolExecutor(self.num_workers, spawn, _begin_worker, (num_gpus,))
         try:
             yield pool
+        except BrokenExecutor:
+            raise UnavailableError(
+                "workers: expected processes that last, got one that died"
+            ) from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             # A worker that compiles or frees device memory can take a minute.

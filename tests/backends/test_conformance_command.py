@@ -182,6 +182,8 @@ def test_a_file_that_is_no_record_is_not_continued(
         ("--seconds=-1", "-1.0"),
         ("--seconds=nan", "nan"),
         ("--json=/no/file", "/no/file"),
+        ("--case={} --json=record.json", "--json record.json"),
+        ("--case={} --continue", "--continue"),
         ("--continue", "none"),
         ("--device=meta", "meta"),
         ("--device=cuda:99", "cuda:99"),
@@ -200,7 +202,8 @@ def test_a_file_that_is_no_record_is_not_continued(
 def test_what_makes_no_run_is_told_before_it(
     flag: str, got: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*REFERENCE, flag]) == 2
+    # Cases hold spaces, too.
+    assert main([*REFERENCE, *re.split(" (?=--)", flag)]) == 2
     name = flag.partition("=")[0]
     assert re.fullmatch(f"{name}: .*expected .*, got {got}\n", capsys.readouterr().err)
 
@@ -238,6 +241,17 @@ def test_an_interrupt_ends_it_cleanly(
     monkeypatch.setattr(Campaign, "run", Mock(side_effect=KeyboardInterrupt))
     assert main(REFERENCE) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_dead_worker_ends_it_with_what_was_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Campaign.run
+    monkeypatch.setattr(Campaign, "run", lambda *a, **b: chain([(1, (SOME,))], run(*a, **b)))
+    assert main(["--backend", "os:abort", "--workers", "2", *OPTIONS]) == 2
+    shown = capsys.readouterr()
+    assert shown.err == "workers: expected processes that last, got one that died\n"
+    assert "| batches | 2 |" in shown.out
 
 
 def test_pytest_holds_a_backend_to_the_contract(tmp_path: Path) -> None:
