@@ -18,6 +18,12 @@ from .sampling_params import LogprobsMode, Recipe, SamplingParams
 from .tensor_fields import mapped
 
 
+def _check_each(name: str, values: Sequence[object], kind: type) -> None:
+    check_kind(name, values, Sequence)
+    for place, value in enumerate(values):
+        check_kind(f"{name}[{place}]", value, kind)
+
+
 def _check_alike(value: object, dtypes: Mapping[str, torch.dtype], num_dims: int = 1) -> None:
     """Check that a value's tensors are contiguous, with one shape, on one device."""
     shape: Sequence[int | None] = (None,) * num_dims
@@ -63,8 +69,15 @@ class RecipeTensors:
         _check_alike(self, floats | {"top_k": torch.int32})
 
     @classmethod
-    def stack(cls, recipes: Sequence[Recipe], device: torch.device) -> "RecipeTensors":
-        """The recipes of a batch, in its order."""
+    def stack(cls, recipes: Sequence[Recipe], device: torch.device | str) -> "RecipeTensors":
+        """The recipes of a batch, in its order.
+
+        Raises:
+            InvalidInputError: these are no recipes, or PyTorch knows no such device.
+            UnavailableError: there is no such CUDA device.
+        """
+        _check_each("recipes", recipes, Recipe)
+        device = check_device(device, any_type=True)
         sampled = [recipe for recipe in recipes if not recipe.is_greedy]
         return cls(
             temperature=_tensor([r.temperature for r in recipes], device),
@@ -187,9 +200,7 @@ class SamplingTensors:
                 such device.
             UnavailableError: there is no such CUDA device.
         """
-        check_kind("params", params, Sequence)
-        for place, each in enumerate(params):
-            check_kind(f"params[{place}]", each, SamplingParams)
+        _check_each("params", params, SamplingParams)
         device = check_device(device, any_type=True)
         wanted = [p.logprobs for p in params if p.logprobs is not None]
         return cls(
