@@ -69,6 +69,10 @@ def _campaign(wanted: argparse.Namespace, deadline: float) -> Campaign:
         )
     if file is not None and (file.is_dir() or not file.parent.is_dir()):
         raise InvalidInputError(f"--json: expected a file in a folder that is there, got {file}")
+    if file is not None and file.suffix == ".md":
+        raise InvalidInputError(
+            f"--json: expected no .md, which the table beside it has, got {file}"
+        )
     return Campaign(
         backends=(wanted.backend, *([wanted.beside] if wanted.beside else [])),
         device=wanted.device,

@@ -208,14 +208,21 @@ class Record:
         return f"On {self.machine}:\n\n{table(self.names, self.found)}"
 
     def write(self, path: Path) -> None:
-        """Write JSON, and beside it the page as .md."""
+        """Write JSON, and beside it the page as .md.
+
+        Raises:
+            InvalidInputError: the files cannot be written there.
+        """
         values = {
             "date": datetime.now(UTC).date().isoformat(),
             "is_conformant": self.is_conformant,
             **asdict(self),
         }
-        path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-        path.with_suffix(".md").write_text(self.page, encoding="utf-8")
+        try:
+            path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+            path.with_suffix(".md").write_text(self.page, encoding="utf-8")
+        except OSError as error:
+            raise InvalidInputError(f"{path}: expected a place to write to, got {error}") from error
 
     @classmethod
     def read(cls, path: Path) -> "Record":

@@ -32,7 +32,8 @@ from acceptor.backends.conformance.campaign import Campaign
 from acceptor.backends.conformance.corners import corners
 from acceptor.backends.conformance.findings import Record
 from acceptor.backends.reference import ReferenceSampler
-from acceptor.core import Policy, SamplingTensors, UnavailableError, VerifyBatch, VerifyOutput
+from acceptor.core import Policy, SamplingTensors, VerifyBatch, VerifyOutput
+from acceptor.core.errors import InvalidInputError, UnavailableError
 
 CPU = torch.device("cpu")
 # After chunk 0, so that the corners are left to other tests.
@@ -138,6 +139,8 @@ def test_a_record_adds_up_and_survives_being_written_down(tmp_path: Path) -> Non
     assert (record.found[-1].num_turned, record.found[-1].near_tie_rate) == (1, 0.2)
     record.write(tmp_path / "record.json")
     assert Record.read(tmp_path / "record.json") == record
+    with pytest.raises(InvalidInputError, match="record: expected a place to write to, got "):
+        record.write(tmp_path / "record.json" / "record")
     wrong = Findings(num_batches=1, differences=(evolve(NEAR, excused=False),))
     for place in range(3):
         found = [wrong if place == index else SOME for index in range(3)]
@@ -182,6 +185,7 @@ def test_a_file_that_is_no_record_is_not_continued(
         ("--seconds=-1", "-1.0"),
         ("--seconds=nan", "nan"),
         ("--json=/no/file", "/no/file"),
+        ("--json=table.md", "table.md"),
         ("--case={} --json=record.json", "--json record.json"),
         ("--case={} --continue", "--continue"),
         ("--continue", "none"),

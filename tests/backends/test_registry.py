@@ -141,6 +141,8 @@ def batch() -> VerifyBatch:
         draft_logits=torch.randn(3, 2, DRAFT_VOCAB_SIZE, generator=generator),
         slot_ids=torch.tensor([2, 0]),
         draft_to_target=torch.arange(DRAFT_VOCAB_SIZE) * 2,
+        allowed_tokens=torch.full((2, 1), -1, dtype=torch.int32),
+        allowed_rows=torch.tensor([0, -1, 1, 0, 1]),
     )
 
 
@@ -170,6 +172,7 @@ def test_what_is_right_is_handed_on() -> None:
         ("positions", [4, -1], "positions: expected integers at least 0, got -1"),
         ("slot_ids", [2, 3], r"slot_ids: expected integers in \[0, 2\], got 3"),
         ("slot_ids", [-1, 0], r"slot_ids: expected integers in \[0, 2\], got -1"),
+        ("allowed_rows", [0, -1, 1, 0, 2], r"allowed_rows: .* in \[-1, 1\], got 2"),
         ("draft_to_target", [0, 1, 2, 3, 12], r"draft_to_target: .* in \[0, 11\], got 12"),
     ],
 )
@@ -204,13 +207,6 @@ def test_parameters_of_a_slot_that_there_is_not(sampler: Sampler) -> None:
     wrong = evolve(params(), slot_ids=torch.tensor([1, 2]))
     with pytest.raises(InvalidInputError, match=r"^params.slot_ids: .* in \[0, 1\], got 2"):
         sampler.verify(batch(), wrong, Probabilistic())
-
-
-def test_a_mask_that_there_is_not() -> None:
-    words = torch.full((2, 1), -1, dtype=torch.int32)
-    masked = evolve(batch(), allowed_tokens=words, allowed_rows=torch.tensor([0, -1, 1, 0, 2]))
-    with pytest.raises(InvalidInputError, match=r"^allowed_rows: .* in \[-1, 1\], got 2"):
-        CHECKED.verify(masked, params(), Probabilistic())
 
 
 def test_a_draw_is_looked_at_too() -> None:
