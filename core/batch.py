@@ -8,7 +8,7 @@ from attrs import frozen
 from torch import Tensor
 
 from .allowed_tokens import num_mask_words
-from .checks import FLOATS, INTEGERS, check_integer, check_kind, check_tensor
+from .checks import FLOATS, INTEGERS, MAX_INT32, check_integer, check_kind, check_tensor
 from .errors import InvalidInputError
 from .policies.parameters import integer
 from .randomness import Stream
@@ -178,11 +178,11 @@ class SampleBatch:
 
     logits: Tensor
     positions: Tensor
-    draft_index: int | None = integer(None, 1)
+    draft_index: int | None = integer(None, 1, MAX_INT32)
     draft_stream: Stream = Stream.DRAFT
     slot_ids: Tensor | None = None
     draft_to_target: Tensor | None = None
-    target_vocab_size: int | None = integer(None, 1)
+    target_vocab_size: int | None = integer(None, 1, MAX_INT32)
     token_counts: TokenCounts | None = None
     allowed_tokens: Tensor | None = None
     allowed_rows: Tensor | None = None

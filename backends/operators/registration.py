@@ -77,7 +77,7 @@ def _fields(names: Sequence[str], given: Given) -> dict[str, Any]:
     """The fields of a batch, whose token counts came as two tensors."""
     fields: dict[str, Any] = dict(zip(names, given, strict=True))
     prompt_mask, output_counts = fields.pop("prompt_mask"), fields.pop("output_counts")
-    if prompt_mask is not None and output_counts is not None:
+    if prompt_mask is not None or output_counts is not None:
         fields["token_counts"] = TokenCounts(prompt_mask, output_counts)
     return fields
 

@@ -98,6 +98,9 @@ def test_values_survive_being_text() -> None:
         assert rebuild(describe(policy, []), []) == policy
     with pytest.raises(InvalidInputError, match="operators"):
         describe(object(), [])
+    draw, row = SampleOperator(backend="reference", params=stacked(1)), torch.zeros(1, 4)
+    with pytest.raises(InvalidInputError, match=r"^prompt_mask: expected a tensor, got NoneType"):
+        draw(logits=row, positions=torch.tensor([1]), output_counts=row.int())
 
 
 class Step(torch.nn.Module):

@@ -113,7 +113,8 @@ WRONG_FOR_SAMPLE = [
     *wrong_tensors(sample_tensors(CPU)),
     ("draft_to_target", torch.zeros(6, dtype=torch.int64)),
     ("allowed_tokens", torch.zeros(2, 1, dtype=torch.int32)),
-    *[("draft_index", value) for value in (0, -1, 1.0, True)],
+    *[("draft_index", value) for value in (0, -1, 1.0, True, 2**31)],
+    ("target_vocab_size", 2**31),
     *[("draft_stream", stream) for stream in (Stream.ACCEPT, Stream.RECOVER, 0, torch.zeros(2))],
 ]
 

@@ -13,29 +13,10 @@ from hypothesis import strategies as st
 
 from acceptor import core
 from acceptor.backends import load_sampler
-from acceptor.core import (
-    AcceptanceStatistics,
-    InvalidInputError,
-    Recipe,
-    RecipeTensors,
-    SampleBatch,
-    SamplingParams,
-    SamplingTensors,
-    Strict,
-    TokenCounts,
-    check_sample_output,
-    check_workspace,
-    chosen_logprobs,
-    draft_rows,
-    empty_sample_output,
-    empty_verify_output,
-    logits_from_probs,
-    num_mask_words,
-    pack_allowed,
-    target_ids_from_offsets,
-)
+from acceptor.core import InvalidInputError, Recipe, SampleBatch, SamplingParams, SamplingTensors
 from acceptor.core.call_memory import check_fits
 from acceptor.core.checks import check_integer, check_integers
+from acceptor.core.token_counts import TokenCounts
 from kit.batches import dense, stacked
 
 VALUES = st.integers(-2, 9) | st.sampled_from([True, 2.0, "1", None, 10**400])
@@ -78,51 +59,52 @@ ROWS = dense(torch.zeros(2, 2, 4))
 ROW = SampleBatch(logits=torch.zeros(2, 4), positions=torch.tensor([5, 6]))
 MAPPED = evolve(ROW, draft_to_target=torch.arange(4), target_vocab_size=8)
 DRAFT, MASKED = evolve(ROW, draft_index=1), {"allowed_tokens": torch.zeros(2, 1, dtype=torch.int32)}
-OUT, DRAWN = empty_verify_output(ROWS, PARAMS, Strict()), empty_sample_output(ROW, PARAMS)
+STRICT, DRAWN = core.Strict(), core.empty_sample_output(ROW, PARAMS)
+OUT = core.empty_verify_output(ROWS, PARAMS, STRICT)
 SAMPLER, CHECKED = load_sampler("reference"), load_sampler("reference", checked=True)
 MASK, SEEN, IDS = COUNTS.prompt_mask, COUNTS.output_counts, torch.tensor([0, 1])
-NO_TOKENS = torch.zeros(2, 3, dtype=torch.int64)
+NO_TOKENS, APART = torch.zeros(2, 3, dtype=torch.int64), {"allowed_tokens": SEEN[:, ::2]}
+empty, observe = TokenCounts.empty, core.AcceptanceStatistics().observe
 WRONG: list[tuple[Any, str]] = [
-    *[((TokenCounts.empty, size, 4), "num_slots") for size in (-1, 2.0, None, True, 2**63)],
-    *[((TokenCounts.empty, 2, size), "vocab_size") for size in (-1, 2.0, None, True, 2**63)],
-    *[((TokenCounts.empty, 2, 4, device), "device") for device in ("tpu9", 10**30, None)],
-    *[
-        ((TokenCounts, mask, SEEN), "prompt_mask")
-        for mask in (MASK[0], MASK.int(), MASK.expand(2, 2, 4))
-    ],
+    *[((empty, size, 4), "num_slots") for size in (-1, 2.0, None, True, 2**63)],
+    *[((empty, 2, size), "vocab_size") for size in (-1, 2.0, None, True, 2**63)],
+    *[((empty, 2, 4, device), "device") for device in ("tpu9", 10**30, None)],
+    *[((TokenCounts, mask, SEEN), "prompt_mask") for mask in (MASK[0], MASK.int(), MASK[None])],
     *[((TokenCounts, MASK, n), "output_counts") for n in (SEEN[:1], SEEN.long(), SEEN.to("meta"))],
     ((TokenCounts, MASK.repeat(1, 2)[:, :4], SEEN), "prompt_mask"),
     ((TokenCounts, MASK, SEEN.repeat(1, 2)[:, :4]), "output_counts"),
     *[((COUNTS.start, 0, prompt), "prompt_token_ids") for prompt in (None, 5, [0.5], "1")],
     *[((COUNTS.add, ids, NO_TOKENS), "slot_ids") for ids in (None, IDS[:1], IDS.float())],
     *[((COUNTS.add, IDS, new), "token_ids") for new in (None, IDS, NO_TOKENS.float())],
-    *[((AcceptanceStatistics().observe, size, 0), "num_draft_tokens") for size in (-1, None, 1.0)],
-    *[((AcceptanceStatistics().observe, 2, size), "num_accepted") for size in (-1, None, 3)],
+    *[((observe, size, 0), "num_draft_tokens") for size in (-1, None, 1.0)],
+    *[((observe, 2, size), "num_accepted") for size in (-1, None, 3)],
     *[((SamplingTensors.stack, params), "params") for params in (REQUEST, None)],
     ((SamplingTensors.stack, [REQUEST, Recipe()]), "params[1]"),
-    ((RecipeTensors.stack, [Recipe(), None], "cpu"), "recipes[1]"),
-    ((RecipeTensors.stack, [Recipe()], None), "device"),
+    ((core.RecipeTensors.stack, [Recipe(), None], "cpu"), "recipes[1]"),
+    ((core.RecipeTensors.stack, [Recipe()], None), "device"),
     ((SamplingTensors.stack, [REQUEST, SamplingParams()]), "params[1].seed"),
-    *[((num_mask_words, size), "vocab_size") for size in (-1, None, 0.5)],
-    *[((draft_rows, IDS, IDS, size), "max_spec_len") for size in (-1, None, 2**63)],
-    ((target_ids_from_offsets, torch.zeros(3)), "offsets"),
-    ((logits_from_probs, NO_TOKENS), "probs"),
-    ((pack_allowed, NO_TOKENS), "allowed"),
-    ((check_workspace, MASK.view(torch.uint8)[0], None, MASK.device), "size"),
-    ((check_sample_output, OUT, ROW, PARAMS), "out"),
-    *[((call, ROW, PARAMS, Strict()), "batch") for call in (empty_verify_output, SAMPLER.verify)],
-    *[((call, ROWS, PARAMS), "batch") for call in (empty_sample_output, CHECKED.sample)],
-    ((empty_sample_output, ROW, PARAMS, "tpu9"), "device"),
+    *[((core.num_mask_words, size), "vocab_size") for size in (-1, None, 0.5)],
+    *[((core.draft_rows, IDS, IDS, size), "max_spec_len") for size in (-1, None, 2**63)],
+    ((core.target_ids_from_offsets, torch.zeros(3)), "offsets"),
+    ((core.logits_from_probs, NO_TOKENS), "probs"),
+    ((core.pack_allowed, NO_TOKENS), "allowed"),
+    ((core.check_workspace, MASK.view(torch.uint8)[0], None, MASK.device), "size"),
+    ((core.check_sample_output, OUT, ROW, PARAMS), "out"),
+    ((core.empty_verify_output, ROW, PARAMS, STRICT), "batch"),
+    ((SAMPLER.verify, ROW, PARAMS, STRICT), "batch"),
+    *[((call, ROWS, PARAMS), "batch") for call in (core.empty_sample_output, CHECKED.sample)],
+    ((core.empty_sample_output, ROW, PARAMS, "tpu9"), "device"),
     ((CHECKED.sample, ROW, [REQUEST] * 2), "params"),
-    ((chosen_logprobs, ROW, PARAMS, OUT, NO_TOKENS), "batch"),
-    ((chosen_logprobs, ROWS, None, OUT, NO_TOKENS), "params"),
-    ((chosen_logprobs, ROWS, PARAMS, DRAWN, NO_TOKENS), "output"),
-    ((chosen_logprobs, ROWS, PARAMS, OUT, NO_TOKENS), "logprobs"),
+    ((core.chosen_logprobs, ROW, PARAMS, OUT, NO_TOKENS), "batch"),
+    ((core.chosen_logprobs, ROWS, None, OUT, NO_TOKENS), "params"),
+    ((core.chosen_logprobs, ROWS, PARAMS, DRAWN, NO_TOKENS), "output"),
+    ((core.chosen_logprobs, ROWS, PARAMS, OUT, NO_TOKENS), "logprobs"),
     ((check_fits, ROW, stacked(2, "meta")), "params.seeds"),
     ((check_fits, MAPPED, stacked(2, logprobs=5)), "num_logprobs"),
     ((partial(evolve, MAPPED, target_vocab_size=None),), "target_vocab_size"),
     ((partial(evolve, ROWS, draft_to_target=SEEN[0]),), "draft_to_target"),
     *[((partial(evolve, row, **MASKED),), "allowed_tokens") for row in (MAPPED, DRAFT)],
+    ((partial(evolve, ROW, logits=torch.zeros(2, 40), **APART),), "allowed_tokens.stride(1)"),
 ]
 
 

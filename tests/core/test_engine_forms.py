@@ -9,11 +9,9 @@ from attrs import evolve
 
 from acceptor.backends import load_sampler
 from acceptor.core import (
-    InvalidInputError,
     LogprobsMode,
     Probabilistic,
     Recipe,
-    SampleBatch,
     SamplingTensors,
     VerifyBatch,
     chosen_logprobs,
@@ -116,9 +114,3 @@ def test_masks_come_back_by_row() -> None:
     shared = unpack_allowed(masks, torch.tensor([0, 3, -1, 3]), 1, 3, 75)
     assert torch.equal(shared, torch.stack((flags[3], torch.ones(75).bool(), flags[3])))
     assert unpack_allowed(masks[:0], torch.tensor([-1]), 0, 1, 75).all()
-
-
-def test_the_words_of_a_mask_lie_side_by_side() -> None:
-    apart = torch.zeros(1, 4, dtype=torch.int32)[:, ::2]
-    with pytest.raises(InvalidInputError, match=r"^allowed_tokens\.stride\(1\): expected"):
-        SampleBatch(logits=torch.zeros(1, 40), positions=torch.tensor([0]), allowed_tokens=apart)

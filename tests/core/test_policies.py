@@ -178,19 +178,16 @@ def test_a_wrong_list_is_named(given_rates: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "values"),
     [
-        *[("acceptance_rate", value) for value in (-0.01, 1.01, math.nan, math.inf, "1", None)],
-        *[("acceptance_length", value) for value in (0.99, 4.01, math.nan, math.inf, "1", True)],
+        ("acceptance_rate", (-0.01, 1.01, math.nan, math.inf, "1", None)),
+        ("acceptance_length", (0.99, 4.01, math.nan, math.inf, "1", True)),
     ],
 )
-def test_a_wrong_rate_or_length_is_named(name: str, value: Any) -> None:
-    with pytest.raises(InvalidInputError, match=rf"^{name}: expected .*, got "):
-        getattr(Synthetic, f"from_{name}")(value, 3)
-
-
-@pytest.mark.parametrize("value", [-1, 1.5, None, True])
-@pytest.mark.parametrize("name", ["acceptance_rate", "acceptance_length"])
-def test_a_wrong_number_of_tokens_is_named(name: str, value: Any) -> None:
-    with pytest.raises(InvalidInputError, match=r"^num_spec_tokens: expected .*, got "):
-        getattr(Synthetic, f"from_{name}")(1, value)
+def test_a_wrong_rate_length_or_number_of_tokens_is_named(name: str, values: Any) -> None:
+    for value in values:
+        with pytest.raises(InvalidInputError, match=rf"^{name}: expected .*, got "):
+            getattr(Synthetic, f"from_{name}")(value, 3)
+    for value in (-1, 1.5, None, True):
+        with pytest.raises(InvalidInputError, match=r"^num_spec_tokens: expected .*, got "):
+            getattr(Synthetic, f"from_{name}")(1, value)
