@@ -14,7 +14,6 @@ from .checks import (
     MAX_INT32,
     check_contiguous,
     check_device,
-    check_integer,
     check_integers,
     check_tensor,
 )
@@ -67,7 +66,7 @@ class TokenCounts:
             InvalidInputError: there is no such slot, or a token is outside the vocabulary.
         """
         num_slots, vocab_size = self.prompt_mask.shape
-        check_integer("slot_id", slot_id, 0, num_slots - 1)
+        check_integers("slot_id", (slot_id,), 0, num_slots - 1)
         check_integers("prompt_token_ids", prompt_token_ids, 0, vocab_size - 1)
         self.prompt_mask[slot_id] = False
         self.prompt_mask[slot_id, list(prompt_token_ids)] = True

@@ -13,7 +13,7 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from ..checks import check_integer, check_number, plain_number
+from ..checks import check_integers, check_number, plain_number
 from ..errors import InvalidInputError
 from .policy import DraftView, Policy
 
@@ -63,7 +63,8 @@ class Synthetic(Policy):
         Raises:
             InvalidInputError: the rate is outside [0, 1], or the number of tokens below 0.
         """
-        check_integer("num_spec_tokens", num_spec_tokens, 0)
+        check_integers("num_spec_tokens", (num_spec_tokens,), 0)
+        acceptance_rate = plain_number(acceptance_rate)
         check_number("acceptance_rate", acceptance_rate, 0, 1)
         return cls(_decaying_rates(acceptance_rate, num_spec_tokens))
 
@@ -78,7 +79,8 @@ class Synthetic(Policy):
         Raises:
             InvalidInputError: the length is out of its range, or the number of tokens below 0.
         """
-        check_integer("num_spec_tokens", num_spec_tokens, 0)
+        check_integers("num_spec_tokens", (num_spec_tokens,), 0)
+        acceptance_length = plain_number(acceptance_length)
         check_number("acceptance_length", acceptance_length, 1, num_spec_tokens + 1)
         mean = (acceptance_length - 1) / num_spec_tokens if num_spec_tokens else 0.0
         return cls(_decaying_rates(mean, num_spec_tokens))

@@ -130,8 +130,8 @@ def test_a_slot_starts_with_its_prompt_and_forgets_the_last_request() -> None:
 @pytest.mark.parametrize("wrong", [(2, []), (-1, []), (1, [0, 4]), (1, [np.int64(-1)])])
 def test_an_id_out_of_range_changes_nothing(wrong: tuple[int, list[int]]) -> None:
     counts = TokenCounts.empty(2, 4)
-    of_numpy: list[Any] = [np.int64(3)]
-    counts.start(1, of_numpy)
+    of_numpy: tuple[Any, Any] = (np.int64(1), [np.int64(3)])
+    counts.start(*of_numpy)
     with pytest.raises(InvalidInputError, match=r" expected a number in \[0, [13]\], got (2|4|-1)"):
         counts.start(*wrong)
     assert counts.prompt_mask.tolist() == [[False] * 4, [False, False, False, True]]

@@ -167,6 +167,8 @@ def test_there_are_no_rates_without_tokens_and_none_behind_a_rate_of_0() -> None
     assert Synthetic(()).conditional_rates == ()
     assert Synthetic((0.5, 0.0, 0.0)).conditional_rates == (0.5, 0.0, 0.0)
     assert repr(Synthetic(np.array([0.5, 0], dtype=np.float32))) == "Synthetic(rates=(0.5, 0.0))"
+    of_numpy: tuple[Any, Any] = (np.float32(0.5), np.int64(3))
+    assert Synthetic.from_acceptance_rate(*of_numpy) == Synthetic.from_acceptance_rate(0.5, 3)
 
 
 @pytest.mark.parametrize(
