@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 import attrs
@@ -118,8 +119,11 @@ def describe(value: object, tensors: list[Tensor]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     kind = type(value)
-    if not attrs.has(kind):
-        raise InvalidInputError(f"operators: expected an attrs class or a number, got {value!r}")
+    # A class inside a function cannot be imported.
+    if not attrs.has(kind) or "<locals>" in kind.__qualname__:
+        raise InvalidInputError(
+            f"operators: expected an importable attrs class or a number, got {value!r}"
+        )
     fields = {
         attribute.name: describe(getattr(value, attribute.name), tensors)
         for attribute in attrs.fields(kind)
@@ -137,4 +141,4 @@ def rebuild(description: Any, tensors: list[Tensor]) -> Any:
         return tensors[description["tensor"]]
     module, _, name = description["class"].partition(":")
     fields = {key: rebuild(part, tensors) for key, part in description["fields"].items()}
-    return getattr(import_module(module), name)(**fields)
+    return attrgetter(name)(import_module(module))(**fields)

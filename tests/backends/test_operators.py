@@ -93,11 +93,22 @@ def test_operator_calls_conform(backend: str, policy: Policy, features: frozense
         assert not run_case(case, sampler, device).unexplained
 
 
+class Outer:
+    @frozen
+    class Inner(Strict):
+        """A policy in a class."""
+
+
 def test_values_survive_being_text() -> None:
-    for policy in (Strict(coupled=True), Fly(window=3), Synthetic((0.5, 0.25)), Typical()):
+    @frozen
+    class Local(Strict):
+        """A policy in a function."""
+
+    for policy in (Outer.Inner(coupled=True), Fly(window=3), Synthetic((0.5, 0.25)), Typical()):
         assert rebuild(describe(policy, []), []) == policy
-    with pytest.raises(InvalidInputError, match="operators"):
-        describe(object(), [])
+    for value in (object(), Local()):
+        with pytest.raises(InvalidInputError, match=r"^operators: expected .*, got "):
+            describe(value, [])
     draw, row = SampleOperator(backend="reference", params=stacked(1)), torch.zeros(1, 4)
     with pytest.raises(InvalidInputError, match=r"^prompt_mask: expected a tensor, got NoneType"):
         draw(logits=row, positions=torch.tensor([1]), output_counts=row.int())
