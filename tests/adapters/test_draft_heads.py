@@ -133,9 +133,7 @@ RUNNERS = pytest.mark.parametrize("runner", [EagerRunner, partial(GraphRunner, r
 
 
 @RUNNERS
-def test_k_may_change_from_step_to_step(
-    target: Target, tmp_path: Path, runner: Callable[..., Runner]
-) -> None:
+def test_k_may_change(target: Target, tmp_path: Path, runner: Callable[..., Runner]) -> None:
     files = CASES["eagle3"].files
     head = load_head(files.save(tmp_path), "eagle3", target.model)
     turns = cycle((3, 0, 2, 0, 0, 1))

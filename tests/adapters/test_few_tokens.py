@@ -84,9 +84,7 @@ def test_a_gpu_says_what_its_plain_operations_say(
 
 
 @pytest.mark.gpu
-def test_programs_say_the_same_that_take_several_tiles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_tiles_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few_processors = evolve(Gpu.of(torch.device("cuda")), num_processors=5)
     monkeypatch.setattr(Gpu, "of", lambda device: few_processors)  # noqa: ARG005
     compare(tmp_path, 16, 4)

@@ -122,9 +122,7 @@ def test_a_stop_string_ends_the_text_before_it(acceptor: Acceptor) -> None:
     assert answer["finish_reason"] == "stop"
 
 
-def test_colours_on_a_terminal_and_none_in_a_pipe(
-    acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_terminals_have_colours(acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b" not in acceptor(*QUICK)[1]
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")

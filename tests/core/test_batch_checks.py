@@ -223,9 +223,7 @@ def test_a_dense_batch_is_a_view() -> None:
     [(torch.zeros(2, 4, 7)[:, :3], ".*, got strides")]
     + [(torch.zeros(shape), r"shape \[2, 3, any\]") for shape in [(2, 2, 7), (3, 3, 7), (6, 7)]],
 )
-def test_a_dense_batch_is_refused_if_it_has_other_rows_or_would_need_a_copy(
-    logits: Tensor, expected: str
-) -> None:
+def test_dense_batches_refuse_other_rows_and_copies(logits: Tensor, expected: str) -> None:
     with pytest.raises(InvalidInputError, match=f"^target_logits: expected {expected}"):
         VerifyBatch.dense(
             target_logits=logits,
