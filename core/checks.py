@@ -1,7 +1,7 @@
 """Checks of values, shapes, dtypes and devices. None reads a tensor's values."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -51,9 +51,9 @@ def check_integer(name: str, value: object, low: int, high: float = math.inf) ->
     check_number(name, value, low, high)
 
 
-def check_integers(name: str, values: Sequence[object], low: int, high: float = math.inf) -> None:
+def check_integers(name: str, values: Collection[object], low: int, high: float = math.inf) -> None:
     """`check_integer` for many values, such as all tokens of a prompt: tells of the first wrong."""
-    check_kind(name, values, Iterable)
+    check_kind(name, values, Collection)
     for value in values:
         # The fast path: nearly all values fit.
         if type(value) is not int or not low <= value <= high:

@@ -73,7 +73,7 @@ WRONG: list[tuple[Any, str]] = [
     *[((TokenCounts, MASK, n), "output_counts") for n in (SEEN[:1], SEEN.long(), SEEN.to("meta"))],
     ((TokenCounts, MASK.repeat(1, 2)[:, :4], SEEN), "prompt_mask"),
     ((TokenCounts, MASK, SEEN.repeat(1, 2)[:, :4]), "output_counts"),
-    *[((COUNTS.start, 0, prompt), "prompt_token_ids") for prompt in (None, 5, [0.5], "1")],
+    *[((COUNTS.start, 0, ids), "prompt_token_ids") for ids in (None, 5, [0.5], "1", iter([1]))],
     *[((COUNTS.add, ids, NO_TOKENS), "slot_ids") for ids in (None, IDS[:1], IDS.float())],
     *[((COUNTS.add, IDS, new), "token_ids") for new in (None, IDS, NO_TOKENS.float())],
     *[((observe, size, 0), "num_draft_tokens") for size in (-1, None, 1.0)],
