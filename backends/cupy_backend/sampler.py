@@ -1,4 +1,4 @@
-"""The CuPy sampler: one to four launches of CUDA C++ on torch's current stream.
+"""The CuPy sampler: a few launches of CUDA C++ on torch's current stream.
 
 It never waits for the device, except to compile or load a kernel that is needed for the first time.
 """
