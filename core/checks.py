@@ -134,9 +134,12 @@ def check_contiguous(name: str, tensor: Tensor) -> None:
 
 
 def _has_shape(tensor: Tensor, shape: Sequence[int | None]) -> bool:
-    # Runs for a dozen tensors in every step: most shapes are equal, and then no loop runs.
+    # Runs for a dozen tensors in every step: most shapes are equal or any, and then no loop runs.
     got = tensor.shape
     return got == shape or (
         len(got) == len(shape)
-        and all(want in (None, size) for want, size in zip(shape, got, strict=True))
+        and (
+            shape.count(None) == len(shape)
+            or all(want in (None, size) for want, size in zip(shape, got, strict=True))
+        )
     )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from attrs import evolve, fields_dict, frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 from .checks import INTEGERS, check_contiguous, check_device, check_kind, check_tensor
@@ -17,11 +17,18 @@ from .errors import InvalidInputError
 from .sampling_params import LogprobsMode, Recipe, SamplingParams
 from .tensor_fields import mapped
 
+# Engines make these values in every step, so checks of what fits are quick.
+_RECIPE = dict.fromkeys(("temperature", "min_p", "top_p"), torch.float32) | {"top_k": torch.int32}
+_PENALTIES = dict.fromkeys(("repetition", "presence", "frequency"), torch.float32)
+_BIAS = {"token_ids": torch.int64, "values": torch.float32}
+_ENTRIES = {"seeds": torch.int64, "logprobs_processed": torch.bool}
+
 
 def _check_each(name: str, values: Sequence[object], kind: type) -> None:
     check_kind(name, values, Sequence)
     for place, value in enumerate(values):
-        check_kind(f"{name}[{place}]", value, kind)
+        if not isinstance(value, kind):
+            check_kind(f"{name}[{place}]", value, kind)
 
 
 def _check_alike(value: object, dtypes: Mapping[str, torch.dtype], num_dims: int = 1) -> None:
@@ -32,7 +39,8 @@ def _check_alike(value: object, dtypes: Mapping[str, torch.dtype], num_dims: int
         tensor = getattr(value, name)
         check_tensor(name, tensor, shape, (dtype,), device)
         check_contiguous(name, tensor)
-        shape, device = tensor.shape, tensor.device
+        if device is None:
+            shape, device = tensor.shape, tensor.device
 
 
 @frozen(eq=False)
@@ -65,8 +73,7 @@ class RecipeTensors:
     any_top_p: bool
 
     def __attrs_post_init__(self) -> None:
-        floats = dict.fromkeys(("temperature", "min_p", "top_p"), torch.float32)
-        _check_alike(self, floats | {"top_k": torch.int32})
+        _check_alike(self, _RECIPE)
 
     @classmethod
     def stack(cls, recipes: Sequence[Recipe], device: torch.device | str) -> "RecipeTensors":
@@ -101,7 +108,7 @@ class PenaltyTensors:
     frequency: Tensor
 
     def __attrs_post_init__(self) -> None:
-        _check_alike(self, dict.fromkeys(fields_dict(PenaltyTensors), torch.float32))
+        _check_alike(self, _PENALTIES)
 
 
 @frozen(eq=False)
@@ -115,7 +122,7 @@ class BiasTensors:
     values: Tensor
 
     def __attrs_post_init__(self) -> None:
-        _check_alike(self, {"token_ids": torch.int64, "values": torch.float32}, num_dims=2)
+        _check_alike(self, _BIAS, num_dims=2)
 
 
 _PARTS = (
@@ -159,16 +166,18 @@ class SamplingTensors:
     slot_ids: Tensor | None = None
 
     def __attrs_post_init__(self) -> None:
-        _check_alike(self, {"seeds": torch.int64, "logprobs_processed": torch.bool})
+        _check_alike(self, _ENTRIES)
+        num_entries, device = self.seeds.shape[0], self.seeds.device
         for name, kind, first in _PARTS:
             part = getattr(self, name)
             if part is not None or kind is RecipeTensors:
                 check_kind(name, part, kind)
                 tensor = getattr(part, first)
-                shape = (self.seeds.shape[0], *tensor.shape[1:])
-                check_tensor(f"{name}.{first}", tensor, shape, (tensor.dtype,), self.device)
+                if tensor.shape[0] != num_entries or tensor.device != device:
+                    shape = (num_entries, *tensor.shape[1:])
+                    check_tensor(f"{name}.{first}", tensor, shape, (tensor.dtype,), device)
         if self.slot_ids is not None:
-            check_tensor("params.slot_ids", self.slot_ids, (None,), INTEGERS, self.device)
+            check_tensor("params.slot_ids", self.slot_ids, (None,), INTEGERS, device)
             check_contiguous("slot_ids", self.slot_ids)
 
     @property
