@@ -22,7 +22,7 @@ SECONDS, MEMORY, OUTPUT = 2.0, 256 * MEGABYTE, 4 * MEGABYTE
 process had before."""
 LOAD_SECONDS, LOAD_MEMORY_PER_BYTE = 20.0, 40
 """Limits for loading a tokenizer; large ones take seconds, and many times their file's size."""
-ENCODE_SECONDS_PER_BYTE, ENCODE_MEMORY_PER_BYTE = 5e-6, 512
+ENCODE_SECONDS_PER_CHAR, ENCODE_MEMORY_PER_CHAR = 5e-6, 512
 """Added to the limits for long texts."""
 DECODED_AT_ONCE = 512
 MAX_ERROR = 1000
@@ -117,7 +117,7 @@ def load(*file: Any) -> None:
 def encode(file: list[Any], text: str, add_special_tokens: bool) -> list[int]:
     """Encode a text as token ids."""
     backend, size = loaded(*file), len(text)
-    with limits(SECONDS + ENCODE_SECONDS_PER_BYTE * size, MEMORY + ENCODE_MEMORY_PER_BYTE * size):
+    with limits(SECONDS + ENCODE_SECONDS_PER_CHAR * size, MEMORY + ENCODE_MEMORY_PER_CHAR * size):
         token_ids: list[int] = backend.encode(text, add_special_tokens=add_special_tokens).ids
     return token_ids
 
