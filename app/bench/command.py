@@ -167,19 +167,21 @@ _KERNELS = (
 )
 
 
-def _refuse_own_rows(options: Options) -> None:
-    """Refuse flags of rows that are not measured."""
+def _refuse_unread(options: Options) -> None:
+    """Refuse flags of rows that are not measured, and a history that no penalty counts."""
     chosen = [flag for flag in ("headline", "worst", "read") if options[flag]]
     source = click.get_current_context().get_parameter_source
     for one in _OWN_ROWS if chosen else ():
         if source(str(one.name)) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"{one.opts[0]}: expected none beside --{chosen[0]}, got one")
+    if source("num_counted") is ParameterSource.COMMANDLINE and options["repetition_penalty"] == 1:
+        raise click.UsageError("--history: expected --repetition-penalty beside it, got none")
 
 
 @click.command(params=[*_KERNELS])
 def kernels(**options: Any) -> None:
     """Time `verify` against one read of the logits that its rule needs."""
-    _refuse_own_rows(options)
+    _refuse_unread(options)
     run(".bench.kernels.main:run", options)
 
 

@@ -149,6 +149,7 @@ RANDOM, KERNELS = "bench --random-weights large.json", "bench kernels --device c
         (f"{KERNELS} --backend nope", "got 'nope'"),
         (f"{KERNELS} --dtype int8", "int8"),
         (f"{KERNELS} --worst --history 9", "--history: expected none beside --worst, got one"),
+        (f"{KERNELS} --history 9", "--history: expected --repetition-penalty beside it, got none"),
         (f"{KERNELS} --only x --only y", "--only: expected part of a name, got x, y"),
         ("bench kernels --device nowhere", "nowhere"),
         ("bench kernels --device meta", "meta"),

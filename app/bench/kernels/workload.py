@@ -71,8 +71,7 @@ class Workload:
             f"top-k {recipe.top_k}": recipe.top_k > 0 and not recipe.is_greedy,
             f"top-p {recipe.top_p:g}": recipe.top_p < 1 and not recipe.is_greedy,
             f"repetition penalty {self.repetition_penalty:g}": self.repetition_penalty != 1,
-            f"{self.num_counted:,} tokens counted": self.params.has_penalties
-            and self.num_counted != USUALLY_COUNTED,
+            f"{self.num_counted:,} tokens counted": self.num_counted != USUALLY_COUNTED,
             f"{self.num_biases} logit biases": self.num_biases > 0,
             f"{self.logprobs} logprobs": self.logprobs is not None,
             f"{self.allowed:.0%} allowed": self.is_masked,
