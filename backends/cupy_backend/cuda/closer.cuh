@@ -107,8 +107,14 @@ __device__ inline bool asks_for_totals(const Search& search, const Filters& filt
     return search.mode == SHARES && filters.cuts_before_top_p() && filters.top_p < 1.0f;
 }
 
-// Applies filters to the listed logits, which are all that matter unless a guess was wrong. By a CTA.
+// Applies filters to the listed logits, which are all that matter unless a guess was wrong: then those on the other
+// side of one of its ends are listed. By a CTA.
 __device__ inline void find_in_list(Finding& shared, const Search& was, const Filters& filters) {
+    if (list_length() > MAX_LISTED) {
+        if (thread_id() == 0) shared.search.look(SHARES, was.low, was.high);
+        __syncthreads();
+        return;
+    }
     const bool shares = filters.top_p < 1.0f, cuts = filters.cuts_before_top_p();
     Query query = {was.law, true, false, fmaxf(was.floor, was.low), was.high, 0, 0, 1.0f};
     if (filters.top_k > 0) {
@@ -125,7 +131,11 @@ __device__ inline void find_in_list(Finding& shared, const Search& was, const Fi
         const Selection& found = shared.selection;
         const bool is_above = query.before >= query.limit && was.high < was.upper;
         const bool is_below = found.total < query.limit && was.low > was.lower;
-        if (is_above || is_below) shared.search.look(SHARES, was.lower, was.upper);
+        const float above = key_float(key_of(was.high) + 1);
+        if (is_above) shared.search.look(LISTS, above, was.upper);
+        // Two looks add up masses in different orders, and so may disagree where the share ends.
+        else if (query.before >= query.limit) shared.search.find(above, query.before);
+        else if (is_below) shared.search.look(LISTS, was.lower, key_float(key_of(was.low) - 1));
         else if (shares && found.slot >= 0) shared.search.find(found.logit, found.kept());
         else shared.search.find(query.low, found.total);
     }
