@@ -15,7 +15,7 @@ from .variant import COUNT_WORDS, MAX_LISTED
 MOST_SPLIT_ROWS = 128
 """The most rows that several CTAs each may count: a device has about this many multiprocessors."""
 _ALIGNMENT = 16
-_FACTS_BYTES, _MASS_BYTES, _WORD_BYTES, _MARKS_BYTES = 80, 8, 4, 192
+_FACTS_BYTES, _MASS_BYTES, _WORD_BYTES, _MARKS_BYTES = 80, 8, 4, 512
 _SEARCH_BYTES = 64
 
 

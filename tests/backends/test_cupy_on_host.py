@@ -183,6 +183,14 @@ def test_a_row_may_have_logits_near_zero_that_weigh_most(small: list[float]) -> 
     assert_drawn_alike(rows.bfloat16(), wanted)
 
 
+def test_a_share_may_end_where_a_guess_began() -> None:
+    noise = torch.Generator().manual_seed(0)
+    row = 8 + torch.randint(0, 8, (24_000,), generator=noise) / 16
+    row += 1e-3 * torch.rand(row.shape, generator=noise)
+    wanted = [SamplingParams(seed=s, top_p=0.7933540344238281) for s in range(40)]
+    assert_drawn_alike(row.repeat(40, 1), wanted)
+
+
 def assert_drawn_alike(logits: torch.Tensor, wanted: list[SamplingParams]) -> None:
     batch = SampleBatch(logits=logits, positions=torch.arange(len(logits)))
     params = SamplingTensors.stack(wanted)
@@ -227,7 +235,7 @@ def rows_of(kind: str, vocab_size: int, noise: torch.Generator) -> Tensor:
         "two": torch.where(x > 0, 1.0, 1.0000001),
         "peaks": -2 * share.log(),
         "zeros": x.clamp(max=0),
-        "small": torch.where(share < 0.01, 1e-5 * x, x - 4),
+        "small": torch.where(share < 0.01, 1e-5 * (100 * share) ** 40 * x, x - 4),
     }
     return kinds[kind]
 
@@ -241,7 +249,9 @@ def params_of(rnd: random.Random, vocab_size: int) -> SamplingParams:
     if rnd.random() < 0.3:
         wanted["min_p"] = rnd.choice([0.5, 0.05, 1e-3, 0.9])
     if rnd.random() < 0.4:
-        wanted["repetition_penalty"] = rnd.choice([1.1, 0.9])
+        wanted["repetition_penalty"] = rnd.choice([1.1, 0.9, 1e6, 1e-6])
+    if rnd.random() < 0.3:
+        wanted |= {"frequency_penalty": rnd.choice([0.3, -0.2]), "presence_penalty": 0.25}
     if rnd.random() < 0.3:
         # So few that no ids are marked before rows are read, or more.
         ids = (rnd.randrange(vocab_size) for _ in range(rnd.choice([2, 40])))
@@ -259,7 +269,8 @@ def draws_of(kind: str, seed: int) -> tuple[SampleBatch, SamplingTensors]:
     seen = rnd.choice([0.02, 1.0])
     shape = NUM_REQS, vocab_size
     counts.prompt_mask.copy_(torch.rand(shape, generator=noise) < seen)
-    counts.output_counts.copy_(torch.rand(shape, generator=noise) < seen / 2)
+    often = torch.randint(1, 40, shape, generator=noise)
+    counts.output_counts.copy_(often * (torch.rand(shape, generator=noise) < seen / 2))
     allowed = torch.rand(shape, generator=noise) < 0.6
     batch = SampleBatch(
         logits=rows_of(kind, vocab_size, noise).to(dtype),

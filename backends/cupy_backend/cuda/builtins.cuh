@@ -17,6 +17,12 @@ __device__ inline float log2_fast(float x) {
     return y;
 }
 
+__device__ inline float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 __device__ inline float max_nan(float a, float b) {
     float y;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
@@ -132,11 +138,12 @@ __device__ inline void load_once_if(bool wanted, const uint4* address, uint4& v)
         : "l"(address), "r"(static_cast<unsigned int>(wanted)));
 }
 
-// The same for one word, which an overlapping launch may have written, and for a byte.
-__device__ inline void load_word_if(bool wanted, const unsigned int* address, unsigned int& v) {
+// The same for two words, which an overlapping launch may have written, and for a byte.
+__device__ inline void load_pair_if(
+    bool wanted, const unsigned int* address, unsigned int& low, unsigned int& high) {
     asm volatile(
-        "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.L1::no_allocate.u32 %0, [%1]; }"
-        : "+r"(v)
+        "{ .reg .pred p; setp.ne.u32 p, %3, 0; @p ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2]; }"
+        : "+r"(low), "+r"(high)
         : "l"(address), "r"(static_cast<unsigned int>(wanted)));
 }
 

@@ -37,13 +37,16 @@ __device__ inline u32 pair_of(float low, float high) {
 // Whether some counted logit has more bits than its bin.
 __device__ inline u32& counts_are_coarse() { return asked_shared_memory()[NUM_COUNTS + 1]; }
 
-// By a warp.
-__device__ inline void count_logits(const float (&logits)[PER_LANE]) {
+// Looks for such logits. By a warp.
+__device__ inline void tell_coarse(const float (&logits)[PER_LANE]) {
     u32 bits = 0;
 #pragma unroll
     for (int j = 0; j < PER_LANE; ++j) bits |= __float_as_uint(logits[j]);
     const bool coarse = __any_sync(ALL_LANES, (bits & 0xffffu) != 0);
     if (coarse && lane_id() == 0) atomicOr(&counts_are_coarse(), 1u);
+}
+
+__device__ inline void count_logits(const float (&logits)[PER_LANE]) {
 #pragma unroll
     for (int j = 0; j < PER_LANE; j += 2) count_pair(pair_of(logits[j], logits[j + 1]));
 }

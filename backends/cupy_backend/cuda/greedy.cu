@@ -38,7 +38,7 @@ __device__ inline void end_greedily(const Params& p, const Request& request) {
     write_outputs(p, request, decision, token, LANES, [](int) { return 0.0f; });
 }
 
-extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
+extern "C" __global__ void __launch_bounds__(CTA_THREADS, READING_THREADS / CTA_THREADS)
     greedy(const __grid_constant__ Params p) {
     let_next_launch_begin();
     visit_work(

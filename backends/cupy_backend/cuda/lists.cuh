@@ -18,20 +18,19 @@ __device__ inline float* listed_logits() {
     return reinterpret_cast<float*>(asked_shared_memory() + LIST);
 }
 
-__device__ inline void list_logit(float logit) {
-    const u32 place = atomicAdd(&list_length(), 1u);
-    if (place < MAX_LISTED) listed_logits()[place] = logit;
-}
-
-// Lists a lane's logits that have a bit in `wanted`.
+// Lists a lane's logits that have a bit in `wanted`. By a warp.
 __device__ inline void list_logits(u32 wanted, const float (&logits)[PER_LANE]) {
-#pragma unroll 1
-    for (; wanted; wanted &= wanted - 1) {
-        const int j = __ffs(static_cast<int>(wanted)) - 1;
-        float logit = 0.0f;
+    if (!__any_sync(ALL_LANES, wanted != 0)) return;
+    const u32 mine = __popc(wanted), up_to = static_cast<u32>(warp_sum_up_to(mine));
+    u32 place = 0;
+    if (lane_id() == LANES - 1) place = atomicAdd(&list_length(), up_to);
+    place = __shfl_sync(ALL_LANES, place, LANES - 1) + up_to - mine;
 #pragma unroll
-        for (int i = 0; i < PER_LANE; ++i) logit = i == j ? logits[i] : logit;
-        list_logit(logit);
+    for (int four = 0; four < PER_LANE; four += 4) {
+        if (!(wanted >> four & 15)) continue;
+#pragma unroll
+        for (int j = four; j < four + 4; ++j)
+            if (wanted >> j & 1 && place++ < MAX_LISTED) listed_logits()[place - 1] = logits[j];
     }
 }
 

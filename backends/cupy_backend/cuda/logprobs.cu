@@ -1,7 +1,7 @@
 // Logprobs of emitted tokens, on request: a CTA per emitted token reads its row again, raw or adjusted and
 // filtered, and lists the most likely tokens.
 #include "accept.cuh"
-#include "touched.cuh"
+#include "reading.cuh"
 #include "thresholds.cuh"
 
 constexpr int MAX_RANKED = 256;  // tokens that are ranked by comparing all pairs

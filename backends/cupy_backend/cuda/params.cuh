@@ -124,7 +124,7 @@ struct Params {
     Mass* target_stats;  // [num_reqs, max_spec_len + 1, target blocks]
     Mass* draft_stats;   // [num_reqs, max_spec_len, draft blocks]
     float* residuals;    // [num_reqs, max_spec_len, target blocks], under BLOCK
-    u32* marks;          // [num_reqs, target blocks, MARK_WORDS], with bias or penalties
+    u8* marks;           // [num_reqs, ids of target blocks], with bias or penalties
     double epsilon;
     double delta;
     double rates[MAX_DRAFTS];

@@ -3,7 +3,7 @@
 // sample, the CTA that judges a request's last row ends the request.
 #pragma once
 #include "outputs.cuh"
-#include "touched.cuh"
+#include "reading.cuh"
 
 // The work of a CTA.
 struct Work {

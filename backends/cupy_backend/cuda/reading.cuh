@@ -15,10 +15,6 @@ struct Counting {
         const u32 before = lane_id() == 0 ? atomicMax(largest, float_key(max)) : 0;
         return max >= key_float(__shfl_sync(ALL_LANES, before, 0)) - reach;
     }
-    // The same of one logit, by a thread.
-    __device__ bool wants_one(float logit) const {
-        return largest && logit >= key_float(*static_cast<volatile u32*>(largest)) - reach;
-    }
 };
 
 // Enters a block into the race for a row's first largest logit. By a warp that knows the leader.
@@ -51,13 +47,14 @@ struct Reading {
     }
 };
 
-// Stores a block's statistics, and counts its logits; those with a bit in `listed` are listed, too. By a warp.
+// Stores a block's statistics, and counts its logits; those with marks are listed, too, if `lists`. By a warp.
 __device__ inline void look_at(
-    const Reading& reading, int block, const float (&logits)[PER_LANE], u32 listed) {
+    const Reading& reading, int block, const float (&logits)[PER_LANE], const Bytes& marks, bool lists) {
     const float max = block_max(logits);
     if (reading.counting.wants(max)) {
         count_logits(logits);
-        list_logits(listed, logits);
+        if (lists) list_logits(marks.bits(), logits);
+        else tell_coarse(logits);
     }
     reading.tell(block, max, logits);
 }
@@ -65,20 +62,20 @@ __device__ inline void look_at(
 // How many blocks of a warp are in flight while as many are summed up. Wide logits need more registers: a
 // load without registers would be waited for.
 template <typename T, Change change>
-constexpr int DEPTH = sizeof(T) == 4 || (MOST_CHANGE == ANY_CHANGE && !HAS_MULTIPROCESSOR) ? 1 : 2;
+constexpr int DEPTH = sizeof(T) == 4 || change == ANY_CHANGE ? 1 : 2;
 
 // The blocks that a warp has in flight, of a row that is read by whole vectors.
 template <typename T, Change change>
 struct Flow {
     uint4 words[DEPTH<T, change>][2 * VECTORS<T>];
-    u32 marks[DEPTH<T, change>];
+    Bytes marks[DEPTH<T, change>];
     u32 allowed[DEPTH<T, change>][2];  // a byte for eight of the lane's logits
     const char* data;  // the lane's first logit of the first block on its way
     const u8* mask;    // the lane's first byte of that block, if the row is masked
     int end;           // of the piece's ids
     int step;          // logits between a warp's blocks
 
-    __device__ void open(const Row& row, int first, int warps, int end) {
+    __device__ void open(const Row& row, u8* ids_marks, int first, int warps, int end) {
         const int id = id_of(first, 0);
         data = row.data + static_cast<i64>(id) * sizeof(T);
         this->end = end * BLOCK_SIZE < row.num_ids ? end * BLOCK_SIZE : row.num_ids;
@@ -89,24 +86,22 @@ struct Flow {
             allowed[i][0] = allowed[i][1] = 255;
             fetch(row, first + i * warps, i, i);
         }
-        if (change != ANY_CHANGE) return;
+        if (!ids_marks) return;
         wait_for_launch_before();
 #pragma unroll
-        for (int i = 0; i < DEPTH<T, change>; ++i) fetch_marks(row, first + i * warps, i);
+        for (int i = 0; i < DEPTH<T, change>; ++i) fetch_marks(ids_marks, first + i * warps, i);
     }
 
     // The address is computed anew, because registers are scarce.
-    __device__ void fetch_marks(const Row& row, int block, int slot) {
-        load_word_if(left_from(block) > 0, marks_at(row.adjustment->marks, block) + lane_id(), marks[slot]);
+    __device__ void fetch_marks(u8* ids_marks, int block, int slot) {
+        load_marks_if(ids_marks && left_from(block) > 0, ids_marks, block, marks[slot]);
     }
 
     // Logits from a block on.
     __device__ int left_from(int block) const { return end - block * BLOCK_SIZE; }
 
-    // A bit for each of the lane's logits that is allowed and not touched.
-    __device__ u32 kept_at(int slot) const {
-        return (allowed[slot][0] | allowed[slot][1] << 8) & ~(change == ANY_CHANGE ? marks[slot] : 0);
-    }
+    // A bit for each of the lane's logits.
+    __device__ u32 allowed_at(int slot) const { return allowed[slot][0] | allowed[slot][1] << 8; }
 
     // The `ahead`-th block from the first on. Where there is no logit, bits of a mask stay what they were.
     __device__ void fetch(const Row& row, int block, int ahead, int slot) {
@@ -188,14 +183,16 @@ __device__ inline void look_at_pairs(const Reading& reading, int block, const u3
     reading.tell(block, max, logits);
 }
 
-// Reads every `warps`-th block of the piece from `first` on, except those that are read apart: blocks of `named`
-// ids, one per lane, or with too many touched logits. Leaves other touched logits out. By a warp.
+// Reads every `warps`-th block of the piece from `first` on. Without marks, `named` is the block of a biased id, one
+// per lane. By a warp.
 template <typename T, Change change>
 __device__ inline void stream(
     const Row& row, int first, int warps, int end, int named, const Reading& reading) {
     constexpr int depth = DEPTH<T, change>;
+    constexpr bool changes = change == ANY_CHANGE;
     Flow<T, change> flow = {};
-    flow.open(row, first, warps, end);
+    u8* const ids_marks = changes ? row.adjustment->marks : nullptr;
+    flow.open(row, ids_marks, first, warps, end);
     for (; flow.left_from(first) > 0; flow.advance()) {
 #pragma unroll
         for (int i = 0; i < depth; ++i) {
@@ -204,59 +201,35 @@ __device__ inline void stream(
             u32 pairs[PER_LANE / 2];
             flow.unpack_to(i, logits);
             flow.pairs_to(i, pairs);
-            const u32 kept = change ? flow.kept_at(i) : 0;
-            const bool apart = change == ANY_CHANGE && !is_noted(flow.marks[i]);
+            const u32 allowed = change ? flow.allowed_at(i) : 0;
+            Bytes marks = flow.marks[i];
             flow.fetch(row, block + depth * warps, i + depth, i);
-            if (change == ANY_CHANGE) flow.fetch_marks(row, block + depth * warps, i);
-            if (flow.left_from(block) <= 0 || apart) continue;
-            if (MOST_CHANGE == ANY_CHANGE && __any_sync(ALL_LANES, block_of(named) == block)) continue;
-            if constexpr (IS_BF16<T>) {
-                if (change) forbid_in_pairs(kept, pairs);
+            if (changes) flow.fetch_marks(ids_marks, block + depth * warps, i);
+            if (flow.left_from(block) <= 0) continue;
+            if constexpr (IS_BF16<T> && !changes) {
+                if (change) forbid_in_pairs(allowed, pairs);
                 look_at_pairs(reading, block, pairs);
             } else {
-                if (change && __any_sync(ALL_LANES, kept != 0xffffu)) forbid(kept, logits);
-                look_at(reading, block, logits, 0);
+                if (changes && __any_sync(ALL_LANES, marks.any() != 0 || named == block))
+                    change_logits(*row.adjustment, block, marks, logits);
+                if (change && __any_sync(ALL_LANES, allowed != 0xffffu)) forbid(allowed, logits);
+                look_at(reading, block, logits, marks, changes && IS_BF16<T>);
             }
         }
         first += depth * warps;
     }
 }
 
-// Reads any block, without others in flight. By a warp.
-__device__ inline void read_block(Row row, int block, const Reading& reading) {
+// Reads a block of a row that is not whole. By a warp.
+__device__ inline void read_block(const Row& row, int block, const Reading& reading) {
+    Coming coming = {};
     float logits[PER_LANE];
-    const u32 mark = row.is_changed() ? mark_of(*row.adjustment, block) : 0;
-    const bool later = row.is_marked() && is_noted(mark);
-    if (later) row.adjustment = nullptr;
-    load_block(row, block, logits);
-    if (later) forbid(~mark, logits);
-    look_at(reading, block, logits, row.type == BF16 && !later ? touched_by(mark) : 0);
+    coming.fetch(row, block);
+    coming.take(row, block, logits);
+    look_at(reading, block, logits, coming.marks, LISTS_BESIDE && row.type == BF16);
 }
 
-// Blocks that are read apart. By a warp.
-__device__ inline void read_apart(const Row& row, const Piece& piece, int named, const Reading& reading) {
-#pragma unroll 1
-    for (int first = piece.begin + warp_id(); first < piece.end; first += CTA_THREADS) {
-        int mine = first + lane_id() * CTA_WARPS;
-        bool is_mine = mine < piece.end;
-        if (row.is_marked()) {
-            is_mine = is_mine && !is_noted(marks_at(row.adjustment->marks, mine)[0]);
-        } else {
-            mine = block_of(named);
-            const int ahead = mine - first;
-            is_mine = ahead >= 0 && ahead < CTA_THREADS && ahead % CTA_WARPS == 0 && mine < piece.end;
-        }
-#pragma unroll 1
-        for (u32 left = __ballot_sync(ALL_LANES, is_mine); left;) {
-            const int block = __shfl_sync(ALL_LANES, mine, __ffs(static_cast<int>(left)) - 1);
-            left &= ~__ballot_sync(ALL_LANES, mine == block);
-            read_block(row, block, reading);
-        }
-    }
-}
-
-// Reads a piece of a row, except for touched logits that are noted. By a CTA, whose warps take turns. Where there
-// are only few biases, blocks without one are read as if there were none.
+// Reads a piece of a row. By a CTA, whose warps take turns.
 __device__ inline void read_piece(const Row& row, const Piece& piece, const Reading& reading) {
     const int first = piece.begin + warp_id();
     if (!row.is_whole()) {
@@ -267,12 +240,18 @@ __device__ inline void read_piece(const Row& row, const Piece& piece, const Read
     }
     int named = -1;
     if (row.is_changed() && !row.is_marked() && lane_id() < row.adjustment->num_bias)
-        named = static_cast<int>(row.adjustment->bias_ids[lane_id()]);
+        named = static_cast<int>(row.adjustment->bias_ids[lane_id()] / BLOCK_SIZE);
     by_type(row.type, [&](auto type) {
         using T = decltype(type);
-        if (row.is_marked()) stream<T, ANY_CHANGE>(row, first, CTA_WARPS, piece.end, -1, reading);
-        else if (row.is_masked()) stream<T, MASK>(row, first, CTA_WARPS, piece.end, named, reading);
-        else stream<T, NO_CHANGE>(row, first, CTA_WARPS, piece.end, named, reading);
+        if (row.is_changed()) stream<T, ANY_CHANGE>(row, first, CTA_WARPS, piece.end, named, reading);
+        else if (row.is_masked()) stream<T, MASK>(row, first, CTA_WARPS, piece.end, -1, reading);
+        else stream<T, NO_CHANGE>(row, first, CTA_WARPS, piece.end, -1, reading);
     });
-    if (MOST_CHANGE == ANY_CHANGE && row.is_changed()) read_apart(row, piece, named, reading);
+}
+
+// Reads all of a piece. By a CTA, also if its threads have nothing to read. Waits for marks where they are first
+// needed, at the latest here.
+__device__ inline void read_all(const Row& row, const Piece& piece, const Reading& reading, bool reads) {
+    if (reads) read_piece(row, piece, reading);
+    wait_for_launch_before();
 }

@@ -153,7 +153,7 @@ __device__ inline bool needs_marks(const Params& p) { return p.output_counts || 
 __device__ inline Adjustment adjustment_of(const Params& p, const Request& request, int row) {
     Adjustment a = changes_of(p, request.index, request.entry, request.slot, row);
     const i64 num_blocks = (p.vocab_size + BLOCK_SIZE - 1) / BLOCK_SIZE;
-    if (needs_marks(p) && a.changes()) a.marks = p.marks + request.index * num_blocks * MARK_WORDS;
+    if (needs_marks(p) && a.changes()) a.marks = p.marks + request.index * num_blocks * BLOCK_SIZE;
     return a;
 }
 

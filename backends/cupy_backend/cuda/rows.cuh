@@ -1,7 +1,7 @@
 // A row of logits and how its blocks are loaded: 16 logits a lane, the same ones whatever the
 // row's type and alignment.
 #pragma once
-#include "adjust.cuh"
+#include "changes.cuh"
 
 struct Bf16 {
     unsigned short bits;
@@ -183,7 +183,7 @@ constexpr bool ALL_NARROW = ONLY_TYPE == BF16 || ONLY_TYPE == FP16;
 // A lane's share of a block on its way, and what changes it. Rows that are not whole are loaded when it is taken.
 struct Coming {
     uint4 words[ALL_NARROW ? 2 : 4];
-    u32 mark;
+    Bytes marks;
     u32 allowed;
 
     // By a warp.
@@ -203,7 +203,7 @@ struct Coming {
                              words[i]);
             }
         });
-        if (row.is_changed()) mark = mark_of(*row.adjustment, block);
+        if (row.is_changed()) marks = marks_of(*row.adjustment, block);
     }
     __device__ void unpack_to(const Row& row, float (&logits)[PER_LANE]) const {
         by_type(row.type, [&](auto type) {
@@ -215,7 +215,7 @@ struct Coming {
     }
     // By a warp.
     __device__ void change(const Row& row, int block, float (&logits)[PER_LANE]) const {
-        if (row.is_changed()) adjust_block(*row.adjustment, block, mark, logits);
+        if (row.is_changed()) adjust_block(*row.adjustment, block, marks, logits);
         if (row.is_masked()) forbid(allowed, logits);
     }
     // The logits; -inf where there is none. By a warp. Whole rows need little code: kernels run most of theirs

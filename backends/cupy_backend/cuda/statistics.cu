@@ -31,7 +31,7 @@ __device__ inline const Mass* find_plain_laws(
     return target;
 }
 
-extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
+extern "C" __global__ void __launch_bounds__(CTA_THREADS, READING_THREADS / CTA_THREADS)
     statistics(const __grid_constant__ Params p) {
     __shared__ Judgement judgement;
     __shared__ KeptRows kept;

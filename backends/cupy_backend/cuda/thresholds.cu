@@ -43,7 +43,7 @@ __device__ inline void rehearse(TellingLaw& shared, const Params& p) {
         if (thread_id() == 0) shared.kept.of[0] = {1.0f, 1.0f};
         __syncthreads();
         if (thread_id() == 0) count_one(1.0f, 1);
-        if (thread_id() == 0 && changed) list_logit(1.0f);
+        if (warp_id() == 0 && changed) list_logits(lane_id() == 0, {1.0f});
         __syncthreads();
         const Row row = {
             nullptr, static_cast<int>(p.target_type), 1, 1, nullptr, changed ? &bias : nullptr, nullptr};
@@ -51,7 +51,7 @@ __device__ inline void rehearse(TellingLaw& shared, const Params& p) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(CTA_THREADS, HAS_MULTIPROCESSOR ? 1 : 1024 / CTA_THREADS)
+extern "C" __global__ void __launch_bounds__(CTA_THREADS, READING_THREADS / CTA_THREADS)
     thresholds(const __grid_constant__ Params p) {
     __shared__ Judgement judgement;
     __shared__ TellingLaw telling;

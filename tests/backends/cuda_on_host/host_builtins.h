@@ -330,8 +330,8 @@ inline void load_once_if(bool wanted, const uint4* address, uint4& value) {
     if (wanted)
         value = reinterpret_cast<uintptr_t>(address) % 16 ? uint4{none, none, none, none} : *address;
 }
-inline void load_word_if(bool wanted, const unsigned* address, unsigned& value) {
-    if (wanted) value = *address;
+inline void load_pair_if(bool wanted, const unsigned* address, unsigned& low, unsigned& high) {
+    if (wanted) low = address[0], high = address[1];
 }
 inline void load_byte_if(bool wanted, const unsigned char* address, unsigned& value) {
     if (wanted) value = *address;
@@ -358,6 +358,7 @@ inline float __double2float_ru(double x) {
     const float nearest = static_cast<float>(x);
     return nearest < x ? std::nextafterf(nearest, INFINITY) : nearest;
 }
+inline float reciprocal(float x) { return 1.0f / x; }
 inline float exp2_fast(float x) { return std::exp2f(x); }
 inline float log2_fast(float x) { return std::log2f(x); }
 inline float max_nan(float a, float b) {

@@ -1,0 +1,123 @@
+// Bias, penalties and masks of a block's logits, while these are loaded.
+#pragma once
+#include "marks.cuh"
+
+// All changes of one logit. By a thread.
+__device__ COLD float adjust_logit(const Adjustment& a, int id, float logit) {
+    const u32 mark = a.marks ? a.marks[id] : NAMED;
+    if (mark == 0) return logit;
+    const int num_bias = mark & NAMED ? a.num_bias : 0;
+    int found = -1;
+    // Without a branch, so that several loads are in flight at once.
+#pragma unroll 8
+    for (int entry = 0; entry < num_bias; ++entry) found = a.bias_ids[entry] == id ? entry : found;
+    if (found >= 0) logit = __fadd_rn(logit, a.bias_values[found]);
+    return a.output_counts ? penalised_at(a, id, logit) : logit;
+}
+
+// One of a lane's logits; without memory, which an index would need.
+__device__ inline float chosen(const float (&logits)[PER_LANE], int at) {
+    float logit = 0.0f;
+#pragma unroll
+    for (int j = 0; j < PER_LANE; ++j) logit = j == at ? logits[j] : logit;
+    return logit;
+}
+
+__device__ inline void choose(float (&logits)[PER_LANE], int at, float logit) {
+#pragma unroll
+    for (int j = 0; j < PER_LANE; ++j) logits[j] = j == at ? logit : logits[j];
+}
+
+// Divides many numbers by one in [1e-6, 1e6], rounded correctly: by the instructions of a division, with the
+// reciprocal found once.
+struct Divisor {
+    float value;
+    float inverse;
+    static constexpr u32 LEAST = 0x17800000, MOST = 0x67800000;  // 2^-80 and 2^80
+
+    __device__ explicit Divisor(float value) : value(value) {
+        const float rough = reciprocal(value);
+        inverse = __fmaf_rn(rough, __fmaf_rn(-value, rough, 1.0f), rough);
+    }
+    // Whether a number is positive and nothing underflows or overflows on the way.
+    __device__ bool suits(float x) const { return __float_as_uint(x) - LEAST < MOST - LEAST; }
+    __device__ float divide(float x) const {
+        const float quotient = __fmul_rn(x, inverse);
+        return __fmaf_rn(inverse, __fmaf_rn(-value, quotient, x), quotient);
+    }
+};
+
+// Penalties of a lane's logits of a block. By four, because a short text touches few; what needs more than its mark
+// or a plain division, one by one.
+__device__ inline void penalise(
+    const Adjustment& a, int block, const Bytes& marks, float (&logits)[PER_LANE]) {
+    const Divisor divisor(a.repetition);
+    const float frequency = a.frequency, presence = a.presence;
+    const bool counts = frequency != 0.0f || presence != 0.0f;
+    u32 left = 0;
+#pragma unroll
+    for (int four = 0; four < PER_LANE; four += 4) {
+        if (marks.words[four / 4] == 0) continue;
+#pragma unroll
+        for (int j = four; j < four + 4; ++j) {
+            const float logit = logits[j];
+            const bool seen = marks.at(j) % NAMED, divides = seen && logit > 0.0f, suits = divisor.suits(logit);
+            const bool alone = marks.at(j) & MANY || (divides && !suits);
+            if (alone) left |= 1u << j;
+            const float multiplied = __fmul_rn(logit, divisor.value);
+            float moved = divides ? divisor.divide(logit) : multiplied;
+            if (counts) {
+                const u32 count = marks.at(j) % MANY;
+                moved = __fsub_rn(moved, __fmul_rn(frequency, static_cast<float>(count)));
+                moved = count > 0 ? __fsub_rn(moved, presence) : moved;
+            }
+            logits[j] = seen && !alone ? moved : logit;
+        }
+    }
+#pragma unroll 1
+    for (; left; left &= left - 1) {
+        const int j = __ffs(static_cast<int>(left)) - 1;
+        choose(logits, j, penalised_at(a, id_of(block, j), chosen(logits, j)));
+    }
+}
+
+// All changes of a lane's logits of a block, of which it has the marks. Where there are only few biases, it gets them
+// here. By a warp.
+__device__ inline void change_logits(const Adjustment& a, int block, Bytes& marks, float (&logits)[PER_LANE]) {
+    if (!a.marks || __any_sync(ALL_LANES, (marks.any() & ALL_NAMED) != 0)) {
+        visit_biased(a, block, [&](int j, int entry) {
+            marks.put(j, NAMED);
+            choose(logits, j, __fadd_rn(chosen(logits, j), a.bias_values[entry]));
+        });
+        visit_drafts(a, block, [&](int j, int) { marks.put(j, MANY); });
+    }
+    if (a.output_counts) penalise(a, block, marks, logits);
+}
+
+struct Logits {
+    float of[PER_LANE];
+};
+
+// The same by value, as calls would else put logits into memory.
+__device__ COLD Logits changed_logits(const Adjustment& a, int block, Bytes marks, Logits logits) {
+    change_logits(a, block, marks, logits.of);
+    return logits;
+}
+
+__device__ inline void forbid(u32 allowed, float (&logits)[PER_LANE]) {
+#pragma unroll
+    for (int j = 0; j < PER_LANE; ++j)
+        logits[j] = allowed >> j & 1 ? logits[j] : forbidden(logits[j]);
+}
+
+// A lane's logits of a block, of which it has the marks. By a warp.
+__device__ inline void adjust_block(
+    const Adjustment& a, int block, const Bytes& marks, float (&logits)[PER_LANE]) {
+    if (!__any_sync(ALL_LANES, marks.any() != 0)) return;
+    Logits moved;
+#pragma unroll
+    for (int j = 0; j < PER_LANE; ++j) moved.of[j] = logits[j];
+    moved = changed_logits(a, block, marks, moved);
+#pragma unroll
+    for (int j = 0; j < PER_LANE; ++j) logits[j] = moved.of[j];
+}
