@@ -117,7 +117,7 @@ HEADLINE: Sequence[Workload] = (
 
 _TOP_P = Recipe(temperature=0.8, top_p=0.95)
 _TOP_K_P = Recipe(temperature=1, top_k=50, top_p=0.9)
-_PENALTY = 1.1
+_PENALTY, _LONG = 1.1, 8192
 WORST: Sequence[Workload] = (
     Workload(),
     Workload(recipe=Recipe(temperature=1, top_p=0.9)),
@@ -129,6 +129,10 @@ WORST: Sequence[Workload] = (
     Workload(repetition_penalty=_PENALTY),
     Workload(recipe=Recipe(temperature=0.8, top_p=0.9), repetition_penalty=_PENALTY),
     Workload(recipe=Recipe(temperature=0), repetition_penalty=_PENALTY),
+    Workload(repetition_penalty=_PENALTY, num_counted=_LONG),
+    Workload(
+        recipe=Recipe(temperature=0.8, top_p=0.9), repetition_penalty=_PENALTY, num_counted=_LONG
+    ),
     Workload(num_biases=2),
     Workload(num_biases=300),
     Workload(logprobs=20),
