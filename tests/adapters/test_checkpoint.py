@@ -270,9 +270,7 @@ def test_a_pickle_is_fetched_of_drafts_only_and_where_there_is_no_safetensors(
 
 
 @pytest.mark.parametrize("path", ["nowhere", "/no/where", "a/b/c"])
-def test_what_is_neither(
-    tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
+def test_neither(tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     hub(None)
     inner = tmp_path / "empty" / "deep"
     inner.mkdir(parents=True)

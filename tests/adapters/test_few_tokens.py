@@ -77,9 +77,7 @@ def test_all_kernels_compile(capability: str, tmp_path: Path) -> None:
         *((4, 8), (1, 20), (12, 4), (16, 4), (2, 30), (40, 4)),
     ],
 )
-def test_a_gpu_says_what_its_plain_operations_say(
-    tmp_path: Path, num_reqs: int, num_tokens: int
-) -> None:
+def test_a_gpu_says_what_its_operations_say(tmp_path: Path, num_reqs: int, num_tokens: int) -> None:
     compare(tmp_path, num_reqs, num_tokens)
 
 
