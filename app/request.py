@@ -290,3 +290,5 @@ def check_request(request: GenerationRequest, target: LanguageModel[Any], max_le
     check_integers("prompt_token_ids", request.prompt_token_ids, 0, target.vocab_size - 1)
     for token_id, _ in request.params.logit_bias:
         check_integer("params.logit_bias: token id", token_id, 0, target.vocab_size - 1)
+    # The batch reports as many as the request that asks for most, so all would fail with it.
+    check_integer("params.logprobs", request.params.logprobs or 0, 0, target.vocab_size)

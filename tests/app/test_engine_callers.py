@@ -34,15 +34,14 @@ from kit.toy_requests import ask
             {"params": SamplingParams(logit_bias={13: 1.0})},
             "params.logit_bias: token id: expected a number in [0, 12], got 13",
         ),
+        ([1], {"params": SamplingParams(logprobs=14)}, "params.logprobs: expected a number in [0,"),
         ([1], {"stop": None}, "stop: expected several values, got None"),
         ([1], {"stop": [""]}, "stop: expected strings with content, got ''"),
         ([1], {"stop_token_ids": ["a"]}, "stop_token_ids: expected an integer, got 'a'"),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_an_unfit_request_ends_alone(
-    pair: Pair, prompt: Any, fields: dict[str, Any], message: str
-) -> None:
+def test_unfit_requests(pair: Pair, prompt: Any, fields: dict[str, Any], message: str) -> None:
     engine, fit = engine_of(pair), ask(1, seed=1, max_tokens=5)
     before, unfit = engine.add_request(fit), engine.add_request(prompt, **fields)
     after = engine.add_request(fit)
