@@ -10,7 +10,7 @@ from ..adapters.model_config import DTYPES
 from ..backends import BACKENDS
 from ..core import InvalidInputError, Probabilistic, SamplingParams
 from ..core.checks import check_integer, check_integers
-from ..core.policies.parameters import choice, filled, integer
+from ..core.policies.parameters import choice, filled, flag, integer
 from .engine.parts import Limits
 from .policies import PolicySettings
 from .request import DEFAULT_MAX_TOKENS
@@ -71,8 +71,8 @@ class DecodingConfig:
     max_tokens: int = integer(DEFAULT_MAX_TOKENS, 1)
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
-    ignore_eos: bool = False
-    chat: bool = False
+    ignore_eos: bool = flag(False)
+    chat: bool = flag(False)
     json_schema: str | None = filled(None)
     regex: str | None = None
 
@@ -127,7 +127,7 @@ class EngineConfig(Limits):
         cuda_graphs: capture the decode step on a CUDA device.
     """
 
-    cuda_graphs: bool = True
+    cuda_graphs: bool = flag(True)
 
 
 @frozen(kw_only=True)

@@ -11,7 +11,7 @@ from attrs import field, frozen
 from ..adapters.error_text import unfit
 from ..core import AcceptanceStatistics, InvalidInputError, LanguageModel, SamplingParams, Status
 from ..core.checks import check_integer, check_integers
-from ..core.policies.parameters import integer
+from ..core.policies.parameters import flag, integer
 from .token_masks import NewTokenMasks
 
 DEFAULT_MAX_TOKENS = 128
@@ -107,7 +107,7 @@ class GenerationRequest:
     max_tokens: int = integer(DEFAULT_MAX_TOKENS, 1)
     stop: tuple[str, ...] = field(default=(), converter=_as_strings)
     stop_token_ids: tuple[int, ...] = field(default=(), converter=_as_stop_ids)
-    ignore_eos: bool = False
+    ignore_eos: bool = flag(False)
     num_spec_tokens: int | None = integer(None, 0)
     new_masks: NewTokenMasks | None = None
 

@@ -15,7 +15,8 @@ def num_mask_words(vocab_size: int) -> int:
     Raises:
         InvalidInputError: the size is no int of at least 0.
     """
-    check_integers("vocab_size", (vocab_size,), 0)
+    if type(vocab_size) is not int or vocab_size < 0:
+        check_integers("vocab_size", (vocab_size,), 0)
     return -(-vocab_size // WORD_BITS)
 
 

@@ -46,6 +46,9 @@ def check_number(
 
 def check_integer(name: str, value: object, low: int, high: float = math.inf) -> None:
     """Raise `InvalidInputError` unless value is an int in [low, high]."""
+    # Runs for a few sizes in every step, and nearly all fit.
+    if type(value) is int and low <= value <= high:
+        return
     if not isinstance(value, _INTEGER) or isinstance(value, bool):
         raise InvalidInputError(f"{name}: expected an integer, got {value!r}")
     check_number(name, value, low, high)
@@ -53,7 +56,9 @@ def check_integer(name: str, value: object, low: int, high: float = math.inf) ->
 
 def check_integers(name: str, values: Collection[object], low: int, high: float = math.inf) -> None:
     """`check_integer` for many values, such as all tokens of a prompt: tells of the first wrong."""
-    check_kind(name, values, Collection)
+    # Asking an abstract class takes several times as long.
+    if not isinstance(values, list | tuple):
+        check_kind(name, values, Collection)
     for value in values:
         # The fast path: nearly all values fit.
         if type(value) is not int or not low <= value <= high:
@@ -65,6 +70,12 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
     names = tuple(known)
     if value not in names:
         raise InvalidInputError(f"{name}: expected one of {', '.join(names)}, got {value!r}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise `InvalidInputError` unless value is True or False."""
+    if not isinstance(value, bool):
+        raise InvalidInputError(f"{name}: expected true or false, got {value!r}")
 
 
 def check_filled(name: str, value: object) -> None:
@@ -115,7 +126,8 @@ def check_tensor(
     """Raise `InvalidInputError` unless the tensor has this shape (None: any), dtype and device."""
     if not isinstance(tensor, Tensor):
         raise InvalidInputError(f"{name}: expected a tensor, got {type(tensor).__name__}")
-    if not _has_shape(tensor, shape):
+    # Runs for a dozen tensors in every step, and most shapes are equal.
+    if tensor.shape != shape and not _fits(tensor.shape, shape):
         want_text = ", ".join("any" if want is None else str(want) for want in shape)
         raise InvalidInputError(f"{name}: expected shape [{want_text}], got {list(tensor.shape)}")
     if tensor.dtype not in dtypes:
@@ -133,13 +145,10 @@ def check_contiguous(name: str, tensor: Tensor) -> None:
         )
 
 
-def _has_shape(tensor: Tensor, shape: Sequence[int | None]) -> bool:
-    # Runs for a dozen tensors in every step: most shapes are equal or any, and then no loop runs.
-    got = tensor.shape
-    return got == shape or (
-        len(got) == len(shape)
-        and (
-            shape.count(None) == len(shape)
-            or all(want in (None, size) for want, size in zip(shape, got, strict=True))
-        )
+def _fits(got: Sequence[int], shape: Sequence[int | None]) -> bool:
+    if len(got) != len(shape):
+        return False
+    # Most of the others are any, and then no loop runs.
+    return shape.count(None) == len(shape) or all(
+        want in (None, size) for want, size in zip(shape, got, strict=True)
     )

@@ -6,19 +6,31 @@ synchronisation. A request without a seed is an error.
 """
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from .checks import INTEGERS, check_contiguous, check_device, check_kind, check_tensor
+from .checks import (
+    INTEGERS,
+    MAX_INT32,
+    check_contiguous,
+    check_device,
+    check_flag,
+    check_integer,
+    check_kind,
+    check_tensor,
+)
 from .errors import InvalidInputError
 from .sampling_params import LogprobsMode, Recipe, SamplingParams
 from .tensor_fields import mapped
 
 # Engines make these values in every step, so checks of what fits are quick.
 _RECIPE = dict.fromkeys(("temperature", "min_p", "top_p"), torch.float32) | {"top_k": torch.int32}
+_FLAGS = ("any_greedy", "all_greedy", "any_min_p", "any_top_k", "any_top_p")
+_flags_of = attrgetter(*_FLAGS)
 _PENALTIES = dict.fromkeys(("repetition", "presence", "frequency"), torch.float32)
 _BIAS = {"token_ids": torch.int64, "values": torch.float32}
 _ENTRIES = {"seeds": torch.int64, "logprobs_processed": torch.bool}
@@ -59,7 +71,7 @@ class RecipeTensors:
         any_min_p, any_top_k, any_top_p: some request uses the filter.
 
     Raises:
-        InvalidInputError: wrong shape, dtype, device or strides.
+        InvalidInputError: wrong shape, dtype, device or strides, or a flag that is no bool.
     """
 
     temperature: Tensor
@@ -74,6 +86,10 @@ class RecipeTensors:
 
     def __attrs_post_init__(self) -> None:
         _check_alike(self, _RECIPE)
+        flags = _flags_of(self)
+        if {*map(type, flags)} != {bool}:
+            for name, flag in zip(_FLAGS, flags, strict=True):
+                check_flag(name, flag)
 
     @classmethod
     def stack(cls, recipes: Sequence[Recipe], device: torch.device | str) -> "RecipeTensors":
@@ -153,7 +169,7 @@ class SamplingTensors:
         slot_ids: [num_reqs] int, each request's entry; None means request i has entry i.
 
     Raises:
-        InvalidInputError: wrong shape, dtype, device or strides.
+        InvalidInputError: wrong shape, dtype, device or strides, or a wrong num_logprobs.
     """
 
     seeds: Tensor
@@ -176,6 +192,8 @@ class SamplingTensors:
                 if tensor.shape[0] != num_entries or tensor.device != device:
                     shape = (num_entries, *tensor.shape[1:])
                     check_tensor(f"{name}.{first}", tensor, shape, (tensor.dtype,), device)
+        if self.num_logprobs is not None:
+            check_integer("num_logprobs", self.num_logprobs, 0, MAX_INT32)
         if self.slot_ids is not None:
             check_tensor("params.slot_ids", self.slot_ids, (None,), INTEGERS, device)
             check_contiguous("slot_ids", self.slot_ids)

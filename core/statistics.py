@@ -29,8 +29,11 @@ class AcceptanceStatistics:
         Raises:
             InvalidInputError: a number is negative, or more tokens were accepted than drafted.
         """
-        check_integers("num_draft_tokens", (num_draft_tokens,), 0)
-        check_integers("num_accepted", (num_accepted,), 0, num_draft_tokens)
+        # Runs for each request in every step, and nearly all fit.
+        are_plain = type(num_draft_tokens) is int and type(num_accepted) is int
+        if not are_plain or not 0 <= num_accepted <= num_draft_tokens:
+            check_integers("num_draft_tokens", (num_draft_tokens,), 0)
+            check_integers("num_accepted", (num_accepted,), 0, num_draft_tokens)
         if num_draft_tokens == 0:
             return
         self.num_drafts += 1

@@ -8,6 +8,7 @@ from attrs import frozen
 
 from ...core.checks import check_integers
 from ...core.errors import InvalidInputError
+from ...core.policies.parameters import flag
 from ..json_object import JsonObject
 from ..loader import AnyModel
 from ..model_config import ModelConfig
@@ -39,8 +40,8 @@ class MtpSwitches:
         zero_first_embedding: whether the first row sees no embedding.
     """
 
-    normalise_features: bool = True
-    zero_first_embedding: bool = False
+    normalise_features: bool = flag(True)
+    zero_first_embedding: bool = flag(False)
 
 
 SWITCHES = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")

@@ -9,7 +9,14 @@ from typing import Any
 
 from attrs import Attribute, Factory, field
 
-from ..checks import check_choice, check_filled, check_integer, check_number, plain_number
+from ..checks import (
+    check_choice,
+    check_filled,
+    check_flag,
+    check_integer,
+    check_number,
+    plain_number,
+)
 
 
 def number(default: Any, low: float, high: float = math.inf, *, open_below: bool = False) -> Any:
@@ -25,6 +32,11 @@ def integer(default: Any, low: int, high: float = math.inf) -> Any:
 def choice(default: str | None, known: Iterable[str]) -> Any:
     """A field for one of several names."""
     return _parameter(default, check_choice, known=known)
+
+
+def flag(default: bool) -> Any:
+    """A field for True or False."""
+    return _parameter(default, check_flag)
 
 
 def filled(default: str | None) -> Any:

@@ -13,7 +13,7 @@ from attrs import frozen
 from torch import Tensor
 
 from ..randomness import Stream
-from .parameters import integer, number
+from .parameters import flag, integer, number
 from .policy import DraftView, Policy, entropy, log_verdicts, total_variation
 
 
@@ -25,9 +25,12 @@ class Strict(Policy):
         coupled: draft with the target's own noise (the TARGET stream), so that both models tend to
             draw the same token (Daliri et al. 2024, arXiv 2408.07978). Accepts far more often than
             independent drafting, is as exact, and needs no draft logits either.
+
+    Raises:
+        InvalidInputError: coupled is no bool.
     """
 
-    coupled: bool = False
+    coupled: bool = flag(False)
 
     lossless: ClassVar[bool] = True
     uses_draft_probs: ClassVar[bool] = False

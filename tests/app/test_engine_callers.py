@@ -35,6 +35,7 @@ from kit.toy_requests import ask
             "params.logit_bias: token id: expected a number in [0, 12], got 13",
         ),
         ([1], {"params": SamplingParams(logprobs=14)}, "params.logprobs: expected a number in [0,"),
+        ([1], {"ignore_eos": "no"}, "ignore_eos: expected true or false, got 'no'"),
         ([1], {"stop": None}, "stop: expected several values, got None"),
         ([1], {"stop": [""]}, "stop: expected strings with content, got ''"),
         ([1], {"stop_token_ids": ["a"]}, "stop_token_ids: expected an integer, got 'a'"),

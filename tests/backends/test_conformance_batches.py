@@ -182,9 +182,7 @@ def test_a_chunk_has_the_same_batches_every_time() -> None:
 
 
 @pytest.mark.parametrize("policy", [Fly(min_entropy=1.0), Typical(delta=1.0)])
-def test_even_laws_are_left_out_where_rounding_alone_would_decide(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_even_laws_are_left_out_of_cases(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acceptor.backends.conformance.case._variant", lambda *_: policy)
     cases = [*Generator((policy.name,), 100).cases(0, 100)]
     assert {case.logits for case in cases} == {*LOGITS} - {"constant", "even", "mixed"}

@@ -203,9 +203,7 @@ def test_a_file_that_is_no_record_is_not_continued(
         (f"--case={SOME_CASE.replace('[1]', '[-1]')}", "-1"),
     ],
 )
-def test_what_makes_no_run_is_told_before_it(
-    flag: str, got: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_makes_no_run_is_told(flag: str, got: str, capsys: pytest.CaptureFixture[str]) -> None:
     # Cases hold spaces, too.
     assert main([*REFERENCE, *re.split(" (?=--)", flag)]) == 2
     name = flag.partition("=")[0]
@@ -217,9 +215,7 @@ def test_a_policy_that_a_backend_lacks_is_counted_apart(capsys: pytest.CaptureFi
     assert "unsupported" in capsys.readouterr().out
 
 
-def test_a_crash_is_reported_with_the_smallest_case_that_shows_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_crash_is_reported_with_its_smallest_case(capsys: pytest.CaptureFixture[str]) -> None:
     broken = ["--backend", f"{__name__}:Broken", *OPTIONS]
     assert main([*broken, "--policy", "strict"]) == 1
     printed = capsys.readouterr().out

@@ -182,9 +182,7 @@ def test_other_batches_and_layouts_do_not_matter(
 @every_fused_backend
 @pytest.mark.parametrize("policy", [Strict(), Probabilistic()])
 @pytest.mark.parametrize("recipe", [{}, {"temperature": 0.0}], ids=["mixed", "greedy"])
-def test_rows_that_large_batches_skip_do_not_matter(
-    backend: str, policy: Policy, recipe: dict[str, Any]
-) -> None:
+def test_skipped_rows_do_not_matter(backend: str, policy: Policy, recipe: dict[str, Any]) -> None:
     unfiltered: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
     step = verification(policy, num_reqs=200, **unfiltered, **recipe)
     assert (step.by(backend).num_accepted < 2).any()

@@ -64,6 +64,7 @@ OUT = core.empty_verify_output(ROWS, PARAMS, STRICT)
 SAMPLER, CHECKED = load_sampler("reference"), load_sampler("reference", checked=True)
 MASK, SEEN, IDS = COUNTS.prompt_mask, COUNTS.output_counts, torch.tensor([0, 1])
 NO_TOKENS, APART = torch.zeros(2, 3, dtype=torch.int64), {"allowed_tokens": SEEN[:, ::2]}
+NO_FLAGS: list[Any] = ["no", 0, None, IDS.any()]
 empty, observe = TokenCounts.empty, core.AcceptanceStatistics().observe
 WRONG: list[tuple[Any, str]] = [
     *[((empty, size, 4), "num_slots") for size in (-1, 2.0, None, True, 2**63)],
@@ -79,6 +80,9 @@ WRONG: list[tuple[Any, str]] = [
     *[((observe, size, 0), "num_draft_tokens") for size in (-1, None, 1.0)],
     *[((observe, 2, size), "num_accepted") for size in (-1, None, 3)],
     *[((SamplingTensors.stack, params), "params") for params in (REQUEST, None)],
+    *[((partial(evolve, PARAMS, num_logprobs=n),), "num_logprobs") for n in (-1, 1.0, "1", 2**31)],
+    *[((partial(evolve, PARAMS.target, any_top_k=n),), "any_top_k") for n in NO_FLAGS],
+    *[((partial(core.Strict, coupled=value),), "coupled") for value in NO_FLAGS],
     ((SamplingTensors.stack, [REQUEST, Recipe()]), "params[1]"),
     ((core.RecipeTensors.stack, [Recipe(), None], "cpu"), "recipes[1]"),
     ((core.RecipeTensors.stack, [Recipe()], None), "device"),

@@ -70,9 +70,7 @@ MIXES = every_mix(100, 50)
 def test_numbers_of_numpy_are_numbers(integer: type) -> None:
     given = {"temperature": np.float32(0.5), "top_k": integer(7), "seed": integer(9)}
     params = SamplingParams(**given, logprobs=integer(2), logit_bias={integer(3): integer(1)})
-    assert params == SamplingParams(
-        temperature=0.5, top_k=7, seed=9, logprobs=2, logit_bias={3: 1.0}
-    )
+    assert params == SamplingParams(temperature=0.5, top_k=7, seed=9, logprobs=2, logit_bias={3: 1})
     assert {type(params.top_k), type(params.seed), type(params.logit_bias[0][0])} == {int}
     fraction: Any = np.float64(7)
     with pytest.raises(InvalidInputError, match="top_k"):

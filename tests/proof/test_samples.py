@@ -117,9 +117,7 @@ def test_what_cannot_happen_must_not_happen_and_thin_cells_are_merged() -> None:
     assert (tested.num_draws, tested.num_cells, tested.freedom) == (200, 20, 19)
 
 
-def test_a_short_proof_takes_the_place_of_an_earlier_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_short_proof_replaces_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "proof.json"
     about = {"part": "samples", "backend": "kit.only_strict:OnlyStrict", "policy": "block"}
     elsewhere = about | {"device": "cuda, a GPU"}
