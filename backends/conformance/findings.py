@@ -187,11 +187,14 @@ class Record:
     @property
     def verdict(self) -> str:
         """The verdict in one line; near-ties between two backends need not be rare."""
-        some = self.found[-1].num_batches and not self.found[-1].unexplained
-        if not some or not all(each.is_conformant for each in self.found[: len(self.backends)]):
+        of_backends = (each for each in self.found[: len(self.backends)] if each.num_batches)
+        conform = all(each.is_conformant for each in of_backends)
+        if not conform or any(each.unexplained for each in self.found):
             return "NOT conformant"
         if self.corners_left:
             return f"INCOMPLETE: expected all corners in time, got {self.corners_left} not compared"
+        if not all(each.num_batches for each in self.found):
+            return "INCOMPLETE: expected batches to compare, got none"
         return CONFORMANT
 
     def including(self, number: int | None, found: Sequence[Findings]) -> "Record":

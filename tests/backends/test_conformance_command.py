@@ -101,7 +101,7 @@ def test_a_campaign_ends_at_its_deadline_with_what_it_found() -> None:
 
 @pytest.mark.parametrize(
     ("in_time", "code", "verdict"),
-    [(0, 1, "NOT conformant"), (2, 1, "INCOMPLETE: .* got 2 not compared"), (4, 0, "conformant")],
+    [(0, 1, "INCOMPLETE: .* got 4 not comp"), (2, 1, "INCOMPLETE: .* got 2"), (4, 0, "conformant")],
 )
 def test_a_run_without_time_for_all_corners_is_incomplete(
     in_time: int, code: int, verdict: str,
@@ -213,6 +213,10 @@ def test_what_makes_no_run_is_told(flag: str, got: str, capsys: pytest.CaptureFi
 def test_a_policy_that_a_backend_lacks_is_counted_apart(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*STRICT_ONLY, "--policy", "block", "--policy", "strict"]) == 0
     assert "unsupported" in capsys.readouterr().out
+    for nothing in ([*STRICT_ONLY, "--policy", "block"], [*REFERENCE, "--batches", "0"]):
+        assert main(nothing) == 1
+        said = capsys.readouterr().out.splitlines()[-1]
+        assert said == "INCOMPLETE: expected batches to compare, got none"
 
 
 def test_a_crash_is_reported_with_its_smallest_case(capsys: pytest.CaptureFixture[str]) -> None:
