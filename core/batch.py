@@ -167,13 +167,14 @@ class SampleBatch:
         draft_stream: the stream of a draft draw, DRAFT or TARGET.
         slot_ids: [num_reqs] int, each request's slot in `token_counts`; None means slot i.
         draft_to_target: [vocab_size] int64, the target id of each draft id; None means the same.
+            The target's own draw has none.
         target_vocab_size: the vocabulary of the drawn ids; required with `draft_to_target`.
         token_counts: the counts for penalties; needed only if some request has penalties.
         allowed_tokens: as in `VerifyBatch`, like `allowed_rows`; a draft draw has none.
 
     Raises:
-        InvalidInputError: wrong shape, dtype, device, draft index or draft stream, or masks of a
-            draft draw.
+        InvalidInputError: wrong shape, dtype, device, draft index or draft stream, masks of a
+            draft draw, or a map of the target's own.
     """
 
     logits: Tensor
@@ -190,11 +191,14 @@ class SampleBatch:
     def __attrs_post_init__(self) -> None:
         _check_logits("logits", self.logits)
         _check_rest(self, self.logits, self.logits.shape[1])
-        is_draft = self.draft_index is not None or self.draft_to_target is not None
-        if is_draft and self.allowed_tokens is not None:
-            raise InvalidInputError("allowed_tokens: expected None for a draft draw, got masks")
         if self.draft_to_target is not None:
+            if self.draft_index is None:
+                raise InvalidInputError(
+                    "draft_to_target: expected None without a draft_index, got a map"
+                )
             check_integer("target_vocab_size", self.target_vocab_size, 1)
+        if self.draft_index is not None and self.allowed_tokens is not None:
+            raise InvalidInputError("allowed_tokens: expected None for a draft draw, got masks")
         # The other streams decide which drafts survive; samplers compare identities.
         if self.draft_stream is not Stream.DRAFT and self.draft_stream is not Stream.TARGET:
             raise InvalidInputError(

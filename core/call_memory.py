@@ -148,6 +148,4 @@ def check_fits(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> Non
             "token_counts: expected TokenCounts because a request has penalties, got None"
         )
     if params.num_logprobs is not None:
-        # Where ids are mapped, a row may hold fewer logits than the target has ids.
-        rows = batch.logits if isinstance(batch, SampleBatch) else batch.target_logits
-        check_integer("num_logprobs", params.num_logprobs, 0, rows.shape[1])
+        check_integer("num_logprobs", params.num_logprobs, 0, batch.vocab_size)

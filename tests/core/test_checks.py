@@ -57,8 +57,9 @@ REQUEST = SamplingParams(seed=1, presence_penalty=0.5, logit_bias={0: 1.0})
 PARAMS, COUNTS = SamplingTensors.stack([REQUEST] * 2), TokenCounts.empty(2, 4)
 ROWS = dense(torch.zeros(2, 2, 4))
 ROW = SampleBatch(logits=torch.zeros(2, 4), positions=torch.tensor([5, 6]))
-MAPPED = evolve(ROW, draft_to_target=torch.arange(4), target_vocab_size=8)
-DRAFT, MASKED = evolve(ROW, draft_index=1), {"allowed_tokens": torch.zeros(2, 1, dtype=torch.int32)}
+DRAFT = evolve(ROW, draft_index=1)
+MAPPED = evolve(DRAFT, draft_to_target=torch.arange(4), target_vocab_size=8)
+MASKED = {"allowed_tokens": torch.zeros(2, 1, dtype=torch.int32)}
 STRICT, DRAWN = core.Strict(), core.empty_sample_output(ROW, PARAMS)
 OUT = core.empty_verify_output(ROWS, PARAMS, STRICT)
 SAMPLER, CHECKED = load_sampler("reference"), load_sampler("reference", checked=True)
@@ -104,7 +105,8 @@ WRONG: list[tuple[Any, str]] = [
     ((core.chosen_logprobs, ROWS, PARAMS, DRAWN, NO_TOKENS), "output"),
     ((core.chosen_logprobs, ROWS, PARAMS, OUT, NO_TOKENS), "logprobs"),
     ((check_fits, ROW, stacked(2, "meta")), "params.seeds"),
-    ((check_fits, MAPPED, stacked(2, logprobs=5)), "num_logprobs"),
+    ((check_fits, ROW, stacked(2, logprobs=5)), "num_logprobs"),
+    ((partial(evolve, MAPPED, draft_index=None),), "draft_to_target"),
     ((partial(evolve, MAPPED, target_vocab_size=None),), "target_vocab_size"),
     ((partial(evolve, ROWS, draft_to_target=SEEN[0]),), "draft_to_target"),
     *[((partial(evolve, row, **MASKED),), "allowed_tokens") for row in (MAPPED, DRAFT)],
