@@ -16,13 +16,10 @@ from ..core.policies.parameters import derived
 from ..core.ports import LanguageModel, Sampler, Scores
 from .drafter import Chunk, Drafter, Drawn
 from .drawing import Workspace
-from .frontier import Frontier
+from .frontier import Frontier, Known
 from .request_state import RequestState
 from .token_masks import StepMasks
 from .verdicts import Draft
-
-CHUNK_LEN = 512
-"""How many tokens of a prompt one forward takes; this bounds the memory for a long one."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -80,18 +77,14 @@ class DecodeStep(Models):
 
         The ends do not depend on what else is in the step.
         """
-        end, device = min(start + CHUNK_LEN, len(prompt) - 1), self.target.device
-        token_ids = torch.tensor([prompt[start : end + 1]], dtype=torch.int64, device=device)
-        chunk = Chunk(
-            slot_ids=torch.tensor([slot_id], device=device),
-            token_ids=token_ids[:, :-1],
-            next_ids=token_ids[:, 1:],
-            positions=torch.arange(start, end, device=device)[None],
-            end=end,
-        )
+        chunk = Chunk.of(slot_id, prompt, start, self.target.device)
         scores = chunk.enter(self.target, self.target_cache, self.drafter.taps)
         self.drafter.enter(self.draft_memory, chunk, scores.hidden)
-        return end
+        return chunk.end
+
+    def catch_up(self, known: Known, draft_limits: Sequence[int]) -> None:
+        """Get the drafter ready for a step."""
+        self.drafter.catch_up(self.draft_memory, known, draft_limits)
 
     def draft(self, frontier: Frontier) -> Draft:
         """Draft as many tokens as are useful."""

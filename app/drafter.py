@@ -13,8 +13,11 @@ from torch import Tensor
 
 from ..core import PADDING_TOKEN_ID, LanguageModel, SampleOutput, Scores
 from ..core.checks import check_integer
-from .frontier import Frontier
+from .frontier import Frontier, Known
 from .verdicts import Verdict
+
+CHUNK_LEN = 512
+"""How many tokens of a prompt one forward takes; this bounds the memory for a long one."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -33,6 +36,19 @@ class Chunk:
     next_ids: Tensor
     positions: Tensor
     end: int
+
+    @classmethod
+    def of(cls, slot_id: int, prompt: Sequence[int], start: int, device: torch.device) -> "Chunk":
+        """The chunk that begins at start."""
+        end = min(start + CHUNK_LEN, len(prompt) - 1)
+        token_ids = torch.tensor([prompt[start : end + 1]], dtype=torch.int64, device=device)
+        return cls(
+            slot_ids=torch.tensor([slot_id], device=device),
+            token_ids=token_ids[:, :-1],
+            next_ids=token_ids[:, 1:],
+            positions=torch.arange(start, end, device=device)[None],
+            end=end,
+        )
 
     def enter(self, model: LanguageModel[Any], cache: Any, taps: Sequence[int] = ()) -> Scores:
         """Write it into a model's cache; only the hidden states of the result count."""
@@ -110,6 +126,10 @@ class Drafter(Protocol[Memory]):
 
     def clear(self, memory: Memory, slot_ids: Sequence[int]) -> None:
         """Forget slots whose sequences may have left NaN or infinity."""
+        return
+
+    def catch_up(self, memory: Memory, known: Known, draft_limits: Sequence[int]) -> None:
+        """Get ready for a step on the host, with or without drafts; see `Frontier.of`."""
         return
 
     def draft(self, memory: Memory, frontier: Frontier, num_tokens: int) -> Drawn:

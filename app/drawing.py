@@ -43,12 +43,14 @@ class ModelMemory:
     Attributes:
         logits: [num_slots, num_spec_tokens, draft_vocab_size] in the model's dtype, the raw logits
             of the current draft; None if the policy does not need them.
+        unread: slot -> the first token that the model may lack, after steps without drafts.
     """
 
     cache: Any
     max_len: int
     logits: Tensor | None
     workspace: Workspace = field(factory=Workspace)
+    unread: dict[int, int] = field(factory=dict, init=False)
 
 
 @frozen(eq=False, kw_only=True)

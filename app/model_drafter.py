@@ -17,9 +17,9 @@ from ..adapters.error_text import unfit
 from ..core import InvalidInputError, LanguageModel
 from ..core.checks import check_integers
 from ..core.policies.parameters import derived
-from .drafter import Chunk, Drawn
+from .drafter import CHUNK_LEN, Chunk, Drawn
 from .drawing import Drawing, DrawingDrafter, ModelMemory
-from .frontier import Frontier
+from .frontier import Frontier, Known
 
 
 @frozen(eq=False, kw_only=True)
@@ -114,6 +114,21 @@ class ModelDrafter(DrawingDrafter[ModelMemory]):
     def clear(self, memory: ModelMemory, slot_ids: Sequence[int]) -> None:
         """Forget slots of the cache."""
         self.model.clear(memory.cache, slot_ids)
+        for slot_id in slot_ids:
+            memory.unread.pop(slot_id, None)
+
+    def catch_up(self, memory: ModelMemory, known: Known, draft_limits: Sequence[int]) -> None:
+        """Read the tokens of steps without drafts, for which the model did not run."""
+        has_drafts = any(draft_limits)
+        for (slot_id, token_ids), limit in zip(known.items(), draft_limits, strict=True):
+            # A draft reads the last two itself.
+            end = len(token_ids) - 2
+            if not has_drafts:
+                memory.unread.setdefault(slot_id, max(end, 0))
+            elif limit:
+                for start in range(memory.unread.pop(slot_id, end), end, CHUNK_LEN):
+                    chunk = Chunk.of(slot_id, token_ids[:-1], start, self.model.device)
+                    self.enter(memory, chunk, ())
 
     def draft(self, memory: ModelMemory, frontier: Frontier, num_tokens: int) -> Drawn:
         """Draw one token after the other.

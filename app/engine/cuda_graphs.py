@@ -239,6 +239,7 @@ class GraphRunner:
                 goal.copy_(one, non_blocking=True)
             captured.loaded = params
         captured.draft_limits = list(draft_limits)
+        self.step.catch_up(running.known, draft_limits)
         rows = rows_of(running.known, draft_limits, frontier.params.num_reqs, idle_slot_id)
         frontier.rows.copy_(rows, non_blocking=True)
         if len(captured.drafts) and not self.step.drafter.on_device:

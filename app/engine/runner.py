@@ -57,6 +57,7 @@ class EagerRunner(Runner):
 
     def run(self, running: Running, draft_limits: Sequence[int]) -> list[Verdict]:
         """See `Runner.run`."""
+        self.step.catch_up(running.known, draft_limits)
         frontier = Frontier.of(running.known, draft_limits, running.params)
         draft = self.step.draft(frontier)
         # Drafts are read first, so that masks are filled while the target computes.

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ...adapters.error_text import unfit
 from ...core import InvalidInputError, SamplingTensors, TokenCounts
-from ..decode import CHUNK_LEN, DecodeStep
+from ..decode import DecodeStep
+from ..drafter import CHUNK_LEN
 from ..frontier import Frontier
 from ..token_masks import StepMasks
 from ..verdicts import FATAL, Draft, Verdict, pack, read_verdicts

@@ -28,7 +28,13 @@ from .costs import Key, StepCosts, StepTimes
 from .goodput import Goodput
 from .profile import AcceptanceProfile
 
-PART_OF = {"draft": "draft", "score": "target", "verify": "verification", "follow": "draft"}
+PART_OF = {
+    "catch_up": "draft",
+    "draft": "draft",
+    "score": "target",
+    "verify": "verification",
+    "follow": "draft",
+}
 """Method of `DecodeStep` -> the part that its seconds count for."""
 
 WARM_UP_STEPS = 4

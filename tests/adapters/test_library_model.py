@@ -147,9 +147,7 @@ def test_a_damaged_checkpoint(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_network_with_its_norm_elsewhere_gives_no_last_tap(
-    save: Callable[..., Any],
-) -> None:
+def test_a_network_with_its_norm_elsewhere_gives_no_last_tap(save: Callable[..., Any]) -> None:
     config = GPT2Config(**SMALL, n_layer=1, n_head=2, n_positions=32)
     model = load(save(config).directory)
     place, cache = torch.tensor([[0]]), model.new_cache(1, 8)

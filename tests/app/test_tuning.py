@@ -123,14 +123,12 @@ def test_the_cheaper_the_drafts_the_longer_recommended_ones(draft_cost: float, b
     assert recommend(predictions, 5).num_spec_tokens == best
 
 
-def measured(
-    pair: Pair, plan: Plan, prompt_lens: Sequence[int], **limits: int
-) -> list[Measurement]:
+def measured(pair: Pair, plan: Plan, lengths: Sequence[int], **limits: int) -> list[Measurement]:
     """An engine for each K, as captured steps have one; prompts are entered once beforehand."""
     measurements = []
     requests = [
         GenerationRequest(prompt_token_ids=[1] * length, max_tokens=9, ignore_eos=True)
-        for length in prompt_lens
+        for length in lengths
     ]
     for length in plan.lengths:
         parts = evolve(pair.decoder(Probabilistic(), length), new_runner=recorded)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from itertools import cycle
 
 import pytest
 import torch
@@ -13,7 +14,6 @@ from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.parts import Limits
 from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.frontier import Running
-from acceptor.app.request import GenerationRequest
 from acceptor.app.request_state import RequestState
 from acceptor.app.tuning.adaptive import AdaptiveRunner
 from acceptor.app.tuning.costs import StepCosts, StepTimes
@@ -25,6 +25,7 @@ from kit.toy_pair import Letters, Pair, TableModel, record
 from kit.toy_requests import ask
 from lab.proof.exact import EXACT, law_error
 
+NewRunner = Callable[[DecodeStep], Runner]
 MAX_SPEC_TOKENS = 6
 PROFILE = AcceptanceProfile((0.6,), (100,))
 
@@ -42,10 +43,7 @@ def costs(draft: float, token: float = 0.0) -> StepCosts:
 
 
 def engine(
-    pair: Pair,
-    policy: Policy,
-    known: StepCosts,
-    new_runner: Callable[[DecodeStep], Runner] = EagerRunner,
+    pair: Pair, policy: Policy, known: StepCosts, new_runner: NewRunner = EagerRunner
 ) -> tuple[Engine, AdaptiveRunner]:
     decoder = evolve(pair.decoder(policy, MAX_SPEC_TOKENS), new_runner=new_runner)
     made = Engine.of(decoder, Limits(num_slots=4, max_len=128))
@@ -91,9 +89,7 @@ def test_a_draft_that_is_never_right_is_given_up_and_tried_again(pair: Pair) -> 
 
 
 @RUNNERS
-def test_each_request_of_a_batch_has_its_own_length(
-    pair: Pair, new_runner: Callable[[DecodeStep], Runner]
-) -> None:
+def test_each_request_of_a_batch_has_its_own_length(pair: Pair, new_runner: NewRunner) -> None:
     twins = Pair(pair.target, pair.target)
     made, runner = engine(twins, Probabilistic(), costs(draft=0.05, token=0.05), new_runner)
     runner.runner = watched = Watched(runner.runner)
@@ -105,6 +101,17 @@ def test_each_request_of_a_batch_has_its_own_length(
     together = [lengths for lengths in watched.lengths if len(lengths) == 2][3:-2]
     assert {of_good for of_good, _ in together} == {MAX_SPEC_TOKENS}
     assert max(of_bad for _, of_bad in together) < MAX_SPEC_TOKENS
+
+
+@RUNNERS
+def test_a_draft_model_reads_what_steps_without_drafts_emit(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, new_runner: NewRunner
+) -> None:
+    lengths = cycle((0, 4, 4, 0, 0, 0, 2))
+    monkeypatch.setattr(AdaptiveRunner, "choose", lambda *given: [min(next(lengths), *given[-1])])
+    made, _ = engine(Pair(pair.target, pair.target), Probabilistic(), costs(0.1), new_runner)
+    for result in made.generate([ask(1, max_tokens=60)]) + made.generate([ask(2, max_tokens=60)]):
+        assert result.statistics.acceptance_rate == 1.0
 
 
 @pytest.mark.parametrize(
@@ -139,11 +146,7 @@ def test_drafts_are_as_long_as_so_many_requests_can_pay_for(pair: Pair) -> None:
 
 def make_state() -> RequestState:
     return RequestState(
-        index=0,
-        request=GenerationRequest(prompt_token_ids=[1]),
-        eos_token_ids=frozenset(),
-        max_len=99,
-        detokenizer=Letters(),
+        index=0, request=ask(1), eos_token_ids=frozenset(), max_len=99, detokenizer=Letters()
     )
 
 

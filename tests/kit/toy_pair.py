@@ -68,12 +68,10 @@ class TableModel:
         assert positions.min() >= 0
         assert positions.max() < cache.shape[1]
         assert token_ids.min() >= 0
-        logits = self.look_up(token_ids, positions, cache, slot_ids)
+        logits = self.read(token_ids, positions, cache, slot_ids)
         return Scores(logits[:, -1:] if last_only else logits)
 
-    def look_up(
-        self, token_ids: Tensor, positions: Tensor, cache: Tensor, slot_ids: Tensor
-    ) -> Tensor:
+    def read(self, token_ids: Tensor, positions: Tensor, cache: Tensor, slot_ids: Tensor) -> Tensor:
         cache[slot_ids[:, None], positions] = token_ids
         weights = torch.arange(1, cache.shape[1] + 1) ** 2
         contexts = ((cache[slot_ids] + 1) * weights).cumsum(1).gather(1, positions)
@@ -90,9 +88,7 @@ class LeakyModel(TableModel):
     def clear(self, cache: Tensor, slot_ids: Sequence[int]) -> None:
         cache[list(slot_ids)] = 0
 
-    def look_up(
-        self, token_ids: Tensor, positions: Tensor, cache: Tensor, slot_ids: Tensor
-    ) -> Tensor:
+    def read(self, token_ids: Tensor, positions: Tensor, cache: Tensor, slot_ids: Tensor) -> Tensor:
         cache[slot_ids[:, None], positions] = torch.where(token_ids == 7, torch.nan, 1.0)
         return self.table[token_ids] + 0 * cache[slot_ids].sum(1)[:, None, None]
 
