@@ -102,8 +102,13 @@ class Grammars:
         """The grammar of a schema's JSON, written as `json.dumps` writes it.
 
         Raises:
-            InvalidInputError: xgrammar does not know the schema, or ignores a part of it.
+            InvalidInputError: xgrammar does not know the schema, or ignores a part of it; or it is
+                not JSON.
         """
+        try:
+            json.loads(schema)
+        except (ValueError, RecursionError) as error:
+            raise unfit("json_schema", "JSON", error, InvalidInputError) from None
         compile_schema = partial(self.compiler.compile_json_schema, any_whitespace=False)
         # JSON escapes control characters, but xgrammar allows them where lengths are limited.
         tokens = self.tokens.decoded_vocab

@@ -6,7 +6,7 @@ from ..adapters.chat_template import ChatTemplate
 from ..adapters.error_text import read_named
 from ..core import ConfigError
 from .config import Config, DecodingConfig
-from .request import GenerationRequest, check_text
+from .request import GenerationRequest, check_request, check_text
 from .token_masks import NewTokenMasks
 from .wiring import Wired
 
@@ -16,12 +16,13 @@ def make_request(prompt: str, config: Config, wired: Wired) -> GenerationRequest
 
     Raises:
         ConfigError: chat is set, and the target has no chat template; or a schema cannot be read.
-        InvalidInputError: the prompt has no token, or is not valid text; or a grammar is invalid.
+        InvalidInputError: the prompt has no token or too many, or is not valid text; a biased token
+            is unknown; or a grammar is invalid.
         UnavailableError: xgrammar is needed and missing.
     """
     check_text(prompt)
     decoding = config.decoding
-    return GenerationRequest(
+    request = GenerationRequest(
         prompt_token_ids=_chat(prompt, wired) if decoding.chat else wired.tokenizer.encode(prompt),
         params=config.sampling.with_seed(),
         max_tokens=decoding.max_tokens,
@@ -30,6 +31,9 @@ def make_request(prompt: str, config: Config, wired: Wired) -> GenerationRequest
         ignore_eos=decoding.ignore_eos,
         new_masks=_new_masks(decoding, wired),
     )
+    target = wired.decoder.target
+    check_request(request, target, target.max_model_len)
+    return request
 
 
 def _new_masks(wanted: DecodingConfig, wired: Wired) -> NewTokenMasks | None:

@@ -285,8 +285,8 @@ def check_request(request: GenerationRequest, target: LanguageModel[Any], max_le
     """Raise `InvalidInputError` unless the target can continue the prompt within max_len tokens."""
     length = len(request.prompt_token_ids)
     if length >= max_len:
-        expected = f"fewer than the {max_len} tokens of the target's context"
-        raise unfit("prompt_token_ids", expected, length, InvalidInputError)
+        expected = f"fewer than the {max_len} tokens that a request may have"
+        raise unfit("prompt", expected, length, InvalidInputError)
     check_integers("prompt_token_ids", request.prompt_token_ids, 0, target.vocab_size - 1)
     for token_id, _ in request.params.logit_bias:
         check_integer("params.logit_bias: token id", token_id, 0, target.vocab_size - 1)

@@ -182,7 +182,13 @@ class Engine:
         params: SamplingParams = PLAIN,
         **fields: Unpack[RequestFields],
     ) -> list[GenerationResult]:
-        """Decode prompts to their ends; the results are in the order of the prompts."""
+        """Decode prompts to their ends; the results are in the order of the prompts.
+
+        Raises:
+            InvalidInputError: one text came instead of several.
+        """
+        if isinstance(prompts, str):
+            raise InvalidInputError(f"prompts: expected several, got {prompts!r}")
         ids = [self.add_request(prompt, params, **fields) for prompt in prompts]
         results: dict[int, GenerationResult] = {}
         while not results.keys() >= set(ids):

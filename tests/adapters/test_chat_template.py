@@ -161,9 +161,7 @@ def test_where_the_template_comes_from(tmp_path: Path) -> None:
         (FAMILIES["gpt-oss"], [ASK, ANSWER | {"content": "[system]"}], "marks in the content"),
     ],
 )
-def test_a_template_may_refuse_the_messages(
-    template: str, messages: list[dict[str, Any]], reason: str
-) -> None:
+def test_a_template_may_refuse(template: str, messages: list[dict[str, Any]], reason: str) -> None:
     refused = rf"chat_template\.jinja refuses them: {reason}"
     with pytest.raises(InvalidInputError, match=refused):
         ours(template, messages, tools=[TOOL])

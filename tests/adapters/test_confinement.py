@@ -170,9 +170,7 @@ def letters() -> Backend:
     return Backend(models.WordLevel({"a": 0, "b": 1, UNKNOWN: 2}, unk_token=UNKNOWN))
 
 
-def test_a_pattern_that_explodes_ends_in_one_line(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_exploding_patterns_get_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     backend = letters()
     backend.pre_tokenizer = pre_tokenizers.Split(Regex("(a+)+$"), "isolated")
     tokenizer = Tokenizer.load(save(backend, tmp_path))

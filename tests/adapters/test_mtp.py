@@ -118,9 +118,7 @@ def glm(save: Callable[..., Any]) -> Glm:
         (2, MtpSwitches(zero_first_embedding=True)),
     ],
 )
-def test_logits_are_those_of_the_librarys_layer(
-    glm: Glm, num_spec_tokens: int, switches: MtpSwitches
-) -> None:
+def test_logits_equal_the_library_s(glm: Glm, num_spec_tokens: int, switches: MtpSwitches) -> None:
     target: Any = load_any_model(glm.directory)
     head = load_head(glm.directory, "mtp", target, switches)
     drafts, texts = decode(target, head, num_spec_tokens)

@@ -62,10 +62,7 @@ def copy_of(tmp_path: Path) -> CopyOf:
         (["--prompt", "cut \ud83d"], "--prompt: expected text that UTF-8 can hold, got '\\ud83d'"),
         (["--chat"], f"--chat: expected a chat template in {TARGET}, got none"),
         (["--no-such-flag"], "No such option"),
-        (
-            ["--prompt", "word " * 1100],
-            "requests[0].prompt_token_ids: expected fewer than the 1024 ",
-        ),
+        (["--prompt", "word " * 1100], "--prompt: expected fewer than the 1024 tokens that a re"),
     ],
     ids=lambda value: " ".join(map(str, value))[:40] if isinstance(value, list) else None,
 )

@@ -155,9 +155,7 @@ def test_a_missing_module_is_named(acceptor: Acceptor, monkeypatch: pytest.Monke
     assert words[:4] == ["lost", "missing", "no_such\N{SYMBOL FOR ESCAPE}[31m", "from"]
 
 
-def test_an_error_behind_a_prompt_has_its_own_line(
-    acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_has_its_own_line(acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise InvalidInputError("logits: expected a CUDA device, got cpu")
 

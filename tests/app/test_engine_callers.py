@@ -16,12 +16,14 @@ from acceptor.core import CheckpointError, InvalidInputError, Probabilistic, Sam
 from kit.toy_pair import MAX_LEN, Pair, engine_of, run
 from kit.toy_requests import ask
 
+BIASED = {"params": SamplingParams(logit_bias={13: 1.0})}
+
 
 @pytest.mark.parametrize(
     ("prompt", "fields", "message"),
     [
         ([13], {}, "prompt_token_ids: expected a number in [0, 12], got 13"),
-        ([1] * MAX_LEN, {}, "prompt_token_ids: expected fewer than the 40 tokens"),
+        ([1] * MAX_LEN, {}, "prompt: expected fewer than the 40 tokens"),
         ([1], {"num_spec_tokens": -1}, "num_spec_tokens: expected a number"),
         ("text", {}, "prompt: expected token ids without a tokenizer, got 'text'"),
         ("cut \ud83d", {}, "prompt: expected text that UTF-8 can hold, got '\\ud83d' at place 4"),
@@ -29,11 +31,7 @@ from kit.toy_requests import ask
         (torch.tensor([1.0]), {}, "prompt_token_ids: expected an integer, got tensor(1.)"),
         (torch.tensor([True]), {}, "prompt_token_ids: expected an integer, got tensor(True)"),
         ([1], {"params": None}, "params: expected SamplingParams, got None"),
-        (
-            [1],
-            {"params": SamplingParams(logit_bias={13: 1.0})},
-            "params.logit_bias: token id: expected a number in [0, 12], got 13",
-        ),
+        ([1], BIASED, "params.logit_bias: token id: expected a number in [0, 12], got 13"),
         ([1], {"params": SamplingParams(logprobs=14)}, "params.logprobs: expected a number in [0,"),
         ([1], {"ignore_eos": "no"}, "ignore_eos: expected true or false, got 'no'"),
         ([1], {"stop": None}, "stop: expected several values, got None"),
@@ -55,6 +53,11 @@ def test_unfit_requests(pair: Pair, prompt: Any, fields: dict[str, Any], message
     assert result.error.startswith(message)
     assert record.error == result.error
     assert ends[before].result == ends[after].result
+
+
+def test_one_text_is_not_several_prompts(pair: Pair) -> None:
+    with pytest.raises(InvalidInputError, match="prompts: expected several, got 'text'"):
+        engine_of(pair).generate("text")
 
 
 def test_a_text_on_which_the_tokenizer_fails_ends_alone(pair: Pair) -> None:

@@ -63,7 +63,7 @@ def test_flags_choose_a_grammar(acceptor: Acceptor, tmp_path: Path) -> None:
         ),
         (("--regex", "\udcff"), "--regex: expected what xgrammar reads, got .*surrogates"),
         (("--json-schema", "\0"), r"\\x00: expected a UTF-8 text file, got embedded null byte"),
-        (("--json-schema", __file__), "--json-schema: expected what xgrammar reads, got "),
+        (("--json-schema", __file__), "--json-schema: expected JSON, got Extra data: line 1 "),
         (("--regex", "a", "--ignore-eos"), "--ignore-eos: expected false with a grammar"),
         (("--regex", "a", "--json-schema", "b"), "--regex: expected none beside a json_schema"),
     ],
