@@ -52,16 +52,12 @@ def check_values(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> N
     """Raise `InvalidInputError` for the first value of a call that cannot be right."""
     check_fits(batch, params)
     name = "target_logits" if isinstance(batch, VerifyBatch) else "logits"
-    if isinstance(batch, VerifyBatch):
-        _check_rows(batch)
-    if batch.allowed_tokens is not None and batch.allowed_rows is not None:
-        _check_range("allowed_rows", batch.allowed_rows, -1, len(batch.allowed_tokens))
+    check_places(batch, params)
     _check_range("positions", batch.positions, 0)
     _check_logits(name, getattr(batch, name))
     # A draft draw uses no bias.
     if params.bias is not None and getattr(batch, "draft_index", None) is None:
         _check_range("logit_bias: token id", params.bias.token_ids, -1, batch.vocab_size)
-    check_slots(batch, params)
     if batch.draft_to_target is not None:
         check_map(batch.draft_to_target, batch.vocab_size)
     if isinstance(batch, VerifyBatch) and batch.draft_logits is not None:
@@ -71,8 +67,12 @@ def check_values(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> N
             _check_logits("draft_logits", rows)
 
 
-def check_slots(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> None:
-    """Raise `InvalidInputError` for a slot that counts, draft logits or parameters do not have."""
+def check_places(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> None:
+    """Raise `InvalidInputError` for rows, masks or slots that are not there."""
+    if isinstance(batch, VerifyBatch):
+        _check_rows(batch)
+    if batch.allowed_tokens is not None and batch.allowed_rows is not None:
+        _check_range("allowed_rows", _mask_rows(batch), -1, len(batch.allowed_tokens))
     if params.slot_ids is not None:
         _check_range("params.slot_ids", params.slot_ids, 0, len(params.seeds))
     if batch.token_counts is not None:
@@ -83,6 +83,13 @@ def check_slots(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> No
 
 def _slots(batch: VerifyBatch | SampleBatch) -> Tensor:
     return torch.arange(batch.num_reqs) if batch.slot_ids is None else batch.slot_ids
+
+
+def _mask_rows(batch: VerifyBatch | SampleBatch) -> Tensor:
+    """The masks of the requests' rows; rows after them do not matter. -1 where there is none."""
+    assert batch.allowed_rows is not None
+    end = int(batch.cu_num_logits[-1]) if isinstance(batch, VerifyBatch) else batch.num_reqs
+    return batch.allowed_rows[:end].clamp(min=-1)
 
 
 def _check_rows(batch: VerifyBatch) -> None:

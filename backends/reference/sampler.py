@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ...core import SampleBatch, SamplingTensors, VerifyOutput, check_workspace
 from ...core.call_memory import check_fits
+from ...core.checks import check_device
 from ..both_verbs import BothVerbs, Output, Verb
-from ..checked import check_slots
+from ..checked import check_places
 from ..inverse_maps import InverseMaps
 from .draw import draw
 from .outputs import clear, write_drawn
@@ -38,7 +39,8 @@ class ReferenceSampler(BothVerbs):
             out = verb.empty_output(*given)
         else:
             verb.check_output(out, *given)
-        check_slots(batch, params)
+        check_device(batch.positions.device, "batch")
+        check_places(batch, params)
         params = params.by_request()
         # This checks a map that is new.
         self._inverses.of(batch.draft_to_target, batch.vocab_size)

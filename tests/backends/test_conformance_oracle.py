@@ -60,7 +60,7 @@ def words_of(seed: int, position: int, index: int, *rest: Any) -> Tensor:
 
 @given(
     seed=st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([2**63, 2**64 - 1])),
-    position=st.one_of(st.integers(0, 2**32 - 1), st.sampled_from([2**31, 2**32 - 1])),
+    position=st.integers(0, 2**32) | st.sampled_from([-1, 2**31, 2**32 - 1, 2**32, 2**63 - 1]),
     draft_index=st.integers(1, 2**32 - 1),
     race=st.tuples(st.sampled_from(Stream), st.sampled_from(Level)),
     first=st.integers(0, 2**30),
@@ -85,6 +85,8 @@ def test_rare_words_are_what_they_are_said_to_be(rare: int, expected: int) -> No
 def test_rare_uniforms_are_the_lowest_and_the_highest() -> None:
     assert uniforms(SEED_OF_LOWEST_UNIFORM, POSITION, 1)[0] == 2.0**-24
     assert uniforms(SEED_OF_HIGHEST_UNIFORM, POSITION, 1)[0] == 1 - 2.0**-24
+    # Positions count modulo 2**32, in later rows, too.
+    assert uniforms(1, 2**32 - 1, 3).tolist() == uniforms(1, -1, 3).tolist()
 
 
 def test_adjusted_logits_are_float32_numbers_rounded_at_each_step() -> None:

@@ -142,7 +142,7 @@ def batch() -> VerifyBatch:
         slot_ids=torch.tensor([2, 0]),
         draft_to_target=torch.arange(DRAFT_VOCAB_SIZE) * 2,
         allowed_tokens=torch.full((2, 1), -1, dtype=torch.int32),
-        allowed_rows=torch.tensor([0, -1, 1, 0, 1]),
+        allowed_rows=torch.tensor([0, -7, 1, 0, 1]),
     )
 
 
@@ -181,7 +181,7 @@ def test_a_wrong_value_is_named(name: str, value: list[int], message: str) -> No
     wrong = evolve(batch(), **given)
     with pytest.raises(InvalidInputError, match=f"^{message}"):
         CHECKED.verify(wrong, params(), Probabilistic())
-    if name == "slot_ids":
+    if name in ("cu_num_logits", "slot_ids", "allowed_rows"):
         with pytest.raises(InvalidInputError, match=f"^{message}"):
             PLAIN.verify(wrong, params(), Probabilistic())
 

@@ -65,6 +65,7 @@ OUT = core.empty_verify_output(ROWS, PARAMS, STRICT)
 SAMPLER, CHECKED = load_sampler("reference"), load_sampler("reference", checked=True)
 MASK, SEEN, IDS = COUNTS.prompt_mask, COUNTS.output_counts, torch.tensor([0, 1])
 NO_TOKENS, APART = torch.zeros(2, 3, dtype=torch.int64), {"allowed_tokens": SEEN[:, ::2]}
+META = evolve(ROW, logits=ROW.logits.to("meta"), positions=IDS.to("meta"))
 NO_FLAGS: list[Any] = ["no", 0, None, IDS.any()]
 empty, observe = TokenCounts.empty, core.AcceptanceStatistics().observe
 WRONG: list[tuple[Any, str]] = [
@@ -99,6 +100,7 @@ WRONG: list[tuple[Any, str]] = [
     ((SAMPLER.verify, ROW, PARAMS, STRICT), "batch"),
     *[((call, ROWS, PARAMS), "batch") for call in (core.empty_sample_output, CHECKED.sample)],
     ((core.empty_sample_output, ROW, PARAMS, "tpu9"), "device"),
+    ((SAMPLER.sample, META, stacked(2, "meta")), "batch"),
     ((CHECKED.sample, ROW, [REQUEST] * 2), "params"),
     ((core.chosen_logprobs, ROW, PARAMS, OUT, NO_TOKENS), "batch"),
     ((core.chosen_logprobs, ROWS, None, OUT, NO_TOKENS), "params"),

@@ -38,7 +38,8 @@ def uniforms(seed: int, first_position: int, count: int) -> Floats:
     """The acceptance uniforms of draft tokens 1 … count."""
     rows = np.arange(count, dtype=np.uint64)
     zeros = np.zeros_like(rows)
-    counter = (zeros, rows + first_position, zeros + 4 * ACCEPT, rows + 1)
+    positions = (rows + (first_position & _LOW_32_BITS)) & _LOW_HALF
+    counter = (zeros, positions, zeros + 4 * ACCEPT, rows + 1)
     words, *_ = philox(counter, seed)
     return ((words >> 9).astype(np.float64) + 0.5) / 2**23
 
@@ -50,7 +51,12 @@ def exponentials(
     groups = np.arange(first // 4, (first + count + 3) // 4, dtype=np.uint64)
     zeros = np.zeros_like(groups)
     index = 0 if stream == TARGET else draft_index
-    counter = (groups, zeros + position, zeros + (4 * stream + level), zeros + index)
+    counter = (
+        groups,
+        zeros + (position & _LOW_32_BITS),
+        zeros + (4 * stream + level),
+        zeros + index,
+    )
     words = np.stack(philox(counter, seed), axis=1).ravel()[:count]
     return -np.log1p(-(words.astype(np.float64) + 0.5) / 2**32)
 
