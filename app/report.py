@@ -80,6 +80,8 @@ STYLES = {
 }
 # Foreign text may hold terminal escapes; Unicode pictures of control characters replace them.
 _PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {127: 0x2421}
+# Those from 128 on, which have no pictures, begin escapes, too.
+_PICTURES |= dict.fromkeys(range(128, 160), 0xFFFD)
 
 
 def print_text(console: Console, text: str, style: str) -> None:

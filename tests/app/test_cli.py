@@ -130,8 +130,8 @@ def test_only_terminals_have_colours(acceptor: Acceptor, monkeypatch: pytest.Mon
     assert "\x1b[32m" in coloured
     assert "accepted" in coloured.splitlines()[-1]
     # Escapes of a prompt or a model are shown, not obeyed.
-    escaped = acceptor("generate", "--prompt", "a\x1b[31mb", "--max-tokens", "1")[1]
-    assert "a\N{SYMBOL FOR ESCAPE}[31mb" in escaped
+    escaped = acceptor("generate", "--prompt", "a\x1b[31mb\x9b", "--max-tokens", "1")[1]
+    assert "a\N{SYMBOL FOR ESCAPE}[31mb\ufffd" in escaped
 
 
 def test_backends_says_what_is_installed(acceptor: Acceptor) -> None:
