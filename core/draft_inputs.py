@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .batch import PADDING_TOKEN_ID, VerifyBatch
+from .call_memory import check_fits
 from .checks import (
     FLOATS,
     INTEGERS,
@@ -101,15 +102,19 @@ def chosen_logprobs(
         that ask for processed logprobs.
 
     Raises:
-        InvalidInputError: the output has no logprobs, or wrong shape, dtype or device.
+        InvalidInputError: the output has no logprobs, these do not belong together, or wrong shape,
+            dtype or device.
     """
     check_kind("batch", batch, VerifyBatch)
     check_kind("params", params, SamplingTensors)
     check_kind("output", output, VerifyOutput)
     if output.logprobs is None:
         raise InvalidInputError("logprobs: expected SamplingParams.logprobs of 0 or more, got None")
-    num_reqs, num_tokens = output.token_ids.shape
-    check_tensor("token_ids", token_ids, (num_reqs, None), INTEGERS, output.token_ids.device)
+    num_reqs, num_tokens = batch.num_reqs, batch.max_spec_len + 1
+    device = batch.target_logits.device
+    check_fits(batch, params)
+    check_tensor("output.token_ids", output.token_ids, (num_reqs, num_tokens), INTEGERS, device)
+    check_tensor("token_ids", token_ids, (num_reqs, None), INTEGERS, device)
     places = torch.arange(num_tokens, device=token_ids.device)
     rows = batch.cu_num_logits[:-1, None].long() + places
     rows.clamp_(max=len(batch.target_logits) - 1)

@@ -12,6 +12,7 @@ import numpy as np
 from attrs import asdict, evolve, field, fields, frozen
 
 from ...core import POLICIES, InvalidInputError, Policy, Strict, policies
+from ...core.call_memory import check_policy
 from ...core.checks import MAX_INT64, check_choice, check_integers
 from ...core.policies.parameters import choice, integer
 from .oracle.policies import rule_of
@@ -73,6 +74,9 @@ class Case:
         variation: one of `VARIATIONS`.
         shape: a seed for all that kernels are compiled for: draft lengths, which request asks
             for what, gaps, who is verified again; None if `seed` decides that, too.
+
+    Raises:
+        InvalidInputError: a value is unknown or out of its range.
     """
 
     seed: int = integer(0, 0, MAX_INT64)
@@ -87,6 +91,12 @@ class Case:
     features: frozenset[str] = frozenset()
     variation: str = choice("none", VARIATIONS)
     shape: int | None = integer(None, 0)
+
+    def __attrs_post_init__(self) -> None:
+        check_integers("num_draft_tokens", self.num_draft_tokens, 0, 1024)
+        check_policy(self.policy)
+        for feature in self.features:
+            check_choice("features", feature, FEATURES)
 
     def has(self, feature: str) -> bool:
         """Whether the batch has this feature."""
@@ -112,9 +122,6 @@ class Case:
             values: dict[str, Any] = json.loads(text)
             name, parameters = values.pop("policy")
             values["features"] = frozenset(values["features"])
-            for feature in values["features"]:
-                check_choice("features", feature, FEATURES)
-            check_integers("num_draft_tokens", values["num_draft_tokens"], 0, 1024)
             return cls(policy=getattr(policies, name)(**parameters), **values)
         except InvalidInputError as error:
             raise InvalidInputError(f"--case: {error}") from None
@@ -162,11 +169,18 @@ class Generator:
         largest_vocabulary: a limit for backends that run in a slow simulator.
         num_forms: how many kinds of batches there are, which bounds what is compiled; 0 for no
             limit. If there is a limit, the chunk's number selects its form.
+
+    Raises:
+        InvalidInputError: a policy is unknown, or a number out of its range.
     """
 
     policies: tuple[str, ...] = tuple(POLICIES)
-    largest_vocabulary: int = 10**9
-    num_forms: int = 0
+    largest_vocabulary: int = integer(10**9, 1)
+    num_forms: int = integer(0, 0)
+
+    def __attrs_post_init__(self) -> None:
+        for name in self.policies:
+            check_choice("policies", name, POLICIES)
 
     def cases(self, chunk: int, num_batches: int) -> Iterator[Case]:
         """The batches of a chunk, always the same ones."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from acceptor import core
 from acceptor.backends import load_sampler
+from acceptor.backends.conformance import Case, Generator
 from acceptor.core import InvalidInputError, Recipe, SampleBatch, SamplingParams, SamplingTensors
 from acceptor.core.call_memory import check_fits
 from acceptor.core.checks import check_integer, check_integers
@@ -66,6 +67,8 @@ SAMPLER, CHECKED = load_sampler("reference"), load_sampler("reference", checked=
 MASK, SEEN, IDS = COUNTS.prompt_mask, COUNTS.output_counts, torch.tensor([0, 1])
 NO_TOKENS, APART = torch.zeros(2, 3, dtype=torch.int64), {"allowed_tokens": SEEN[:, ::2]}
 META = evolve(ROW, logits=ROW.logits.to("meta"), positions=IDS.to("meta"))
+TOP = stacked(2, logprobs=1)
+LONGER = core.empty_verify_output(dense(torch.zeros(2, 3, 4)), TOP, STRICT)
 NO_FLAGS: list[Any] = ["no", 0, None, IDS.any()]
 empty, observe = TokenCounts.empty, core.AcceptanceStatistics().observe
 WRONG: list[tuple[Any, str]] = [
@@ -106,6 +109,10 @@ WRONG: list[tuple[Any, str]] = [
     ((core.chosen_logprobs, ROWS, None, OUT, NO_TOKENS), "params"),
     ((core.chosen_logprobs, ROWS, PARAMS, DRAWN, NO_TOKENS), "output"),
     ((core.chosen_logprobs, ROWS, PARAMS, OUT, NO_TOKENS), "logprobs"),
+    ((core.chosen_logprobs, ROWS, TOP, LONGER, NO_TOKENS), "output.token_ids"),
+    ((partial(Case, num_draft_tokens=(-1,)),), "num_draft_tokens"),
+    ((partial(Case, features=frozenset("x")),), "features"),
+    ((Generator, ("x",)), "policies"),
     ((check_fits, ROW, stacked(2, "meta")), "params.seeds"),
     ((check_fits, ROW, stacked(2, logprobs=5)), "num_logprobs"),
     ((partial(evolve, MAPPED, draft_index=None),), "draft_to_target"),
