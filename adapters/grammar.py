@@ -107,7 +107,7 @@ class Grammars:
         """
         try:
             json.loads(schema)
-        except (ValueError, RecursionError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise unfit("json_schema", "JSON", error, InvalidInputError) from None
         compile_schema = partial(self.compiler.compile_json_schema, any_whitespace=False)
         # JSON escapes control characters, but xgrammar allows them where lengths are limited.

@@ -10,6 +10,8 @@ from typing import Any
 
 from attrs import asdict, evolve, frozen
 from rich.console import Console
+from rich.segment import Segment, Segments
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
@@ -86,7 +88,9 @@ _PICTURES |= dict.fromkeys(range(128, 160), 0xFFFD)
 
 def print_text(console: Console, text: str, style: str) -> None:
     """Print text without starting a new line."""
-    console.print(Text(text.translate(_PICTURES), style=style), end="", soft_wrap=True)
+    # Text would turn tabs into spaces.
+    segment = Segment(text.translate(_PICTURES), Style.parse(style))
+    console.print(Segments([segment]), end="", soft_wrap=True)
 
 
 def print_summary(

@@ -131,6 +131,7 @@ def test_names_and_values_are_no_keywords(grammars: Grammars) -> None:
         '{"allOf": 3}',
         '{"properties": {}, "required": 1}',
         '{"type": "object", "required": [{}]}',
+        {"type": "object"},
     ],
 )
 def test_what_is_no_schema_is_refused(grammars: Grammars, schema: str) -> None:

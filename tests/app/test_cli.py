@@ -129,9 +129,9 @@ def test_only_terminals_have_colours(acceptor: Acceptor, monkeypatch: pytest.Mon
     coloured = acceptor(*QUICK)[1]
     assert "\x1b[32m" in coloured
     assert "accepted" in coloured.splitlines()[-1]
-    # Escapes of a prompt or a model are shown, not obeyed.
-    escaped = acceptor("generate", "--prompt", "a\x1b[31mb\x9b", "--max-tokens", "1")[1]
-    assert "a\N{SYMBOL FOR ESCAPE}[31mb\ufffd" in escaped
+    # Escapes of a prompt or a model are shown, not obeyed, and tabs stay.
+    escaped = acceptor("generate", "--prompt", "a\x1b[31m\tb\x9b", "--max-tokens", "1")[1]
+    assert "a\N{SYMBOL FOR ESCAPE}[31m\tb\ufffd" in escaped
 
 
 def test_backends_says_what_is_installed(acceptor: Acceptor) -> None:
