@@ -127,9 +127,10 @@ def check_tensor(
     if not isinstance(tensor, Tensor):
         raise InvalidInputError(f"{name}: expected a tensor, got {type(tensor).__name__}")
     # Runs for a dozen tensors in every step, and most shapes are equal.
-    if tensor.shape != shape and not _fits(tensor.shape, shape):
+    got = tensor.shape
+    if got != shape and not _fits(got, shape):
         want_text = ", ".join("any" if want is None else str(want) for want in shape)
-        raise InvalidInputError(f"{name}: expected shape [{want_text}], got {list(tensor.shape)}")
+        raise InvalidInputError(f"{name}: expected shape [{want_text}], got {list(got)}")
     if tensor.dtype not in dtypes:
         names = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         raise InvalidInputError(f"{name}: expected dtype {names}, got {tensor.dtype}")
@@ -146,9 +147,9 @@ def check_contiguous(name: str, tensor: Tensor) -> None:
 
 
 def _fits(got: Sequence[int], shape: Sequence[int | None]) -> bool:
-    if len(got) != len(shape):
-        return False
     # Most of the others are any, and then no loop runs.
-    return shape.count(None) == len(shape) or all(
+    if shape.count(None) == len(got) == len(shape):
+        return True
+    return len(got) == len(shape) and all(
         want in (None, size) for want, size in zip(shape, got, strict=True)
     )

@@ -50,7 +50,8 @@ def _check_alike(value: object, dtypes: Mapping[str, torch.dtype], num_dims: int
     for name, dtype in dtypes.items():
         tensor = getattr(value, name)
         check_tensor(name, tensor, shape, (dtype,), device)
-        check_contiguous(name, tensor)
+        if not tensor.is_contiguous():
+            check_contiguous(name, tensor)
         if device is None:
             shape, device = tensor.shape, tensor.device
 
@@ -187,7 +188,8 @@ class SamplingTensors:
         for name, kind, first in _PARTS:
             part = getattr(self, name)
             if part is not None or kind is RecipeTensors:
-                check_kind(name, part, kind)
+                if not isinstance(part, kind):
+                    check_kind(name, part, kind)
                 tensor = getattr(part, first)
                 if tensor.shape[0] != num_entries or tensor.device != device:
                     shape = (num_entries, *tensor.shape[1:])
