@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     let_next_launch_begin();
     wait_for_launch_before();
     work_on_piece(
-        judgement, p, false,
+        judgement, ending_in_counts(), p, false,
         [&](const Request& request, const Work& work, bool reads) {
             if (work.num_pieces == 1) return;
             copy_search(telling.finding.search, p.searches[side_of(p, request, work)]);

@@ -16,7 +16,6 @@ struct Work {
 struct Judgement {
     bool behind;  // a row that follows the end of its draft; all threads must find it so
     RowFacts facts;
-    Ending ending;
 };
 
 __device__ inline int pieces_of(const Params& p, i64 vocab_size) {
@@ -58,11 +57,11 @@ __device__ inline void read_work(
 // Judges a row once its laws are in shared memory, after a barrier; returns whether to end the request now.
 // By a CTA; while some warps still find laws, others do the rest.
 __device__ inline bool judge_work(
-    Judgement& shared, const Params& p, const Request& request, int row, const Mass* stats) {
+    Judgement& shared, Best& best, const Params& p, const Request& request, int row, const Mass* stats) {
     if (thread_id() == 2 * LANES) gather_evidence(p, request, row, shared.facts);
     if (thread_id() == 3 * LANES) shared.behind = is_behind_end(p, request, row);
     __syncthreads();
-    if (!shared.behind) judge_row(shared.ending.best, p, request, row, stats, shared.facts);
+    if (!shared.behind) judge_row(best, p, request, row, stats, shared.facts);
     return p.ends_early && is_last_arrival(p.judged + request.index, request.num_rows);
 }
 
@@ -88,17 +87,17 @@ __device__ inline void visit_work(const Params& p, bool ends_empty, Visit visit,
 }
 
 // `first`: no launch before has read rows. read(request, work, reads) as above; complete(request, work) has the
-// statistics of a target row that it completes, else null.
+// statistics of a target row that it completes, else null. `ending` is first needed then.
 template <typename Read, typename Complete>
 __device__ inline void work_on_piece(
-    Judgement& shared, const Params& p, bool first, Read read, Complete complete) {
+    Judgement& shared, Ending& ending, const Params& p, bool first, Read read, Complete complete) {
     visit_work(
         p, first && p.ends_early,
         [&](const Request& request, const Work& work, bool reads) {
             read(request, work, reads);
             __syncthreads();
             const Mass* stats = complete(request, work);
-            return stats && judge_work(shared, p, request, work.row, stats);
+            return stats && judge_work(shared, ending.best, p, request, work.row, stats);
         },
-        [&](const Request& request) { end_request<false>(shared.ending, p, request); });
+        [&](const Request& request) { end_request<false>(ending, p, request); });
 }

@@ -34,10 +34,11 @@ __device__ inline const Mass* find_plain_laws(
 extern "C" __global__ void __launch_bounds__(CTA_THREADS, READING_THREADS / CTA_THREADS)
     statistics(const __grid_constant__ Params p) {
     __shared__ Judgement judgement;
+    __shared__ Ending ending;
     __shared__ KeptRows kept;
     let_next_launch_begin();
     work_on_piece(
-        judgement, p, true,
+        judgement, ending, p, true,
         [&](const Request& request, const Work& work, bool reads) {
             // With masks or changes too many loads are in flight already: masks would cost 10 % more.
             const bool asked = MOST_CHANGE == NO_CHANGE && p.tells_entropies && !work.is_draft &&

@@ -10,6 +10,12 @@ struct TellingLaw {
     Finding finding;
 };
 
+// In the place of counts, which are not needed once a row's laws are known.
+__device__ inline Ending& ending_in_counts() {
+    static_assert(sizeof(Ending) <= NUM_COUNTS * sizeof(u32));
+    return *reinterpret_cast<Ending*>(asked_shared_memory());
+}
+
 __device__ inline Filters filters_of(const Params& p, const Request& request, bool is_draft) {
     return is_draft ? filters_of(p.draft, request.entry, p.draft_vocab_size)
                     : filters_of(p.target, request.entry, p.vocab_size);

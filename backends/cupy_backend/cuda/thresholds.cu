@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, READING_THREADS / CTA_
         return;
     }
     work_on_piece(
-        judgement, p, true,
+        judgement, ending_in_counts(), p, true,
         [&](const Request& request, const Work& work, bool reads) {
             const Filters filters = work.is_draft ? request.draft_filters : request.filters;
             Counting counting = {};
