@@ -15,19 +15,6 @@ __device__ COLD float adjust_logit(const Adjustment& a, int id, float logit) {
     return a.output_counts ? penalised_at(a, id, logit) : logit;
 }
 
-// One of a lane's logits; without memory, which an index would need.
-__device__ inline float chosen(const float (&logits)[PER_LANE], int at) {
-    float logit = 0.0f;
-#pragma unroll
-    for (int j = 0; j < PER_LANE; ++j) logit = j == at ? logits[j] : logit;
-    return logit;
-}
-
-__device__ inline void choose(float (&logits)[PER_LANE], int at, float logit) {
-#pragma unroll
-    for (int j = 0; j < PER_LANE; ++j) logits[j] = j == at ? logit : logits[j];
-}
-
 // Divides many numbers by one in [1e-6, 1e6], rounded correctly: by the instructions of a division, with the
 // reciprocal found once.
 struct Divisor {

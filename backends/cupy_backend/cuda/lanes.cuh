@@ -18,6 +18,19 @@ __device__ inline int thread_id() { return static_cast<int>(threadIdx.x); }
 __device__ inline int lane_id() { return thread_id() % LANES; }
 __device__ inline int warp_id() { return thread_id() / LANES; }
 
+// One of a lane's logits; without memory, which an index would need.
+__device__ inline float chosen(const float (&logits)[PER_LANE], int at) {
+    float logit = 0.0f;
+#pragma unroll
+    for (int j = 0; j < PER_LANE; ++j) logit = j == at ? logits[j] : logit;
+    return logit;
+}
+
+__device__ inline void choose(float (&logits)[PER_LANE], int at, float logit) {
+#pragma unroll
+    for (int j = 0; j < PER_LANE; ++j) logits[j] = j == at ? logit : logits[j];
+}
+
 struct Add {
     template <typename T>
     __device__ T operator()(T a, T b) const { return a + b; }

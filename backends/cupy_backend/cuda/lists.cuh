@@ -25,13 +25,9 @@ __device__ inline void list_logits(u32 wanted, const float (&logits)[PER_LANE]) 
     u32 place = 0;
     if (lane_id() == LANES - 1) place = atomicAdd(&list_length(), up_to);
     place = __shfl_sync(ALL_LANES, place, LANES - 1) + up_to - mine;
-#pragma unroll
-    for (int four = 0; four < PER_LANE; four += 4) {
-        if (!(wanted >> four & 15)) continue;
-#pragma unroll
-        for (int j = four; j < four + 4; ++j)
-            if (wanted >> j & 1 && place++ < MAX_LISTED) listed_logits()[place - 1] = logits[j];
-    }
+#pragma unroll 1
+    for (; wanted && place < MAX_LISTED; wanted &= wanted - 1)
+        listed_logits()[place++] = chosen(logits, __ffs(static_cast<int>(wanted)) - 1);
 }
 
 // Removes listed logits from the counts, or counts them again. By a CTA, after a barrier.
