@@ -48,7 +48,9 @@ __device__ inline void penalise(
 #pragma unroll
         for (int j = four; j < four + 4; ++j) {
             const float logit = logits[j];
-            const bool seen = marks.at(j) % NAMED, divides = seen && logit > 0.0f, suits = divisor.suits(logit);
+            // Infinity stays, multiplied or divided.
+            const bool seen = marks.at(j) % NAMED, divides = seen && logit > 0.0f && logit < INFINITY;
+            const bool suits = divisor.suits(logit);
             const bool alone = marks.at(j) & MANY || (divides && !suits);
             if (alone) left |= 1u << j;
             const float multiplied = __fmul_rn(logit, divisor.value);
