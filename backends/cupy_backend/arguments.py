@@ -82,6 +82,7 @@ def _extent(batch: VerifyBatch | SampleBatch, step: Step) -> Extent:
         greedy=target.all_greedy and kind is Strict and not is_mapped,
         filtered=_has_filters(target) or (reads_draft and _has_filters(step.params.draft)),
         marked=_is_marked(step.params),
+        biased=step.params.bias is not None,
     )
 
 

@@ -15,7 +15,7 @@ from .variant import COUNT_WORDS, MAX_LISTED
 MOST_SPLIT_ROWS = 128
 """The most rows that several CTAs each may count: a device has about this many multiprocessors."""
 _ALIGNMENT = 16
-_FACTS_BYTES, _MASS_BYTES, _WORD_BYTES, _MARKS_BYTES = 80, 8, 4, 512
+_FACTS_BYTES, _MASS_BYTES, _WORD_BYTES = 80, 8, 4
 _SEARCH_BYTES = 64
 
 
@@ -32,6 +32,7 @@ class Extent:
         greedy: whether only the largest logit of each row is needed.
         filtered: whether rows are counted.
         marked: whether ids with bias or penalties are marked.
+        biased: whether some request has a bias.
     """
 
     num_reqs: int
@@ -42,6 +43,7 @@ class Extent:
     greedy: bool = False
     filtered: bool = False
     marked: bool = False
+    biased: bool = False
 
     @property
     def rows_each(self) -> int:
@@ -96,11 +98,13 @@ class Extent:
     def _scratch(self) -> tuple[tuple[str, int], ...]:
         drafts = self.num_reqs * self.max_spec_len
         rows = drafts + self.num_reqs
+        ids = self.num_reqs * self.target_blocks * BLOCK_SIZE
         residuals = drafts * self.target_blocks * _WORD_BYTES * self.sums_each
         return (
             ("facts", rows * _FACTS_BYTES),
             ("searches", rows * 2 * _SEARCH_BYTES if self.filtered and self.may_split else 0),
-            ("marks", self.num_reqs * self.target_blocks * _MARKS_BYTES if self.marked else 0),
+            ("marks", ids if self.marked else 0),
+            ("biases", ids * _WORD_BYTES if self.marked and self.biased else 0),
             ("target_stats", rows * self.target_blocks * _MASS_BYTES),
             ("draft_stats", drafts * self.draft_blocks * _MASS_BYTES),
             ("residuals", residuals),

@@ -23,7 +23,8 @@ struct Adjustment {
     Integers drafts;  // of the request
     int num_before;   // drafts before the row, which count as output
     int num_ids;
-    u8* marks;  // of the request, see Mark; null: there are only few biases
+    u8* marks;  // of the request's ids, see Mark; null: there are only few biases
+    float* biases;  // of its named ids; null: no id is marked for a bias
 
     __device__ bool changes() const { return num_bias > 0 || output_counts; }
 };

@@ -6,11 +6,12 @@
 __device__ COLD float adjust_logit(const Adjustment& a, int id, float logit) {
     const u32 mark = a.marks ? a.marks[id] : NAMED;
     if (mark == 0) return logit;
-    const int num_bias = mark & NAMED ? a.num_bias : 0;
+    if (mark & NAMED && a.biases) logit = __fadd_rn(logit, a.biases[id]);
+    const int num_few = a.marks ? 0 : a.num_bias;
     int found = -1;
     // Without a branch, so that several loads are in flight at once.
 #pragma unroll 8
-    for (int entry = 0; entry < num_bias; ++entry) found = a.bias_ids[entry] == id ? entry : found;
+    for (int entry = 0; entry < num_few; ++entry) found = a.bias_ids[entry] == id ? entry : found;
     if (found >= 0) logit = __fadd_rn(logit, a.bias_values[found]);
     return a.output_counts ? penalised_at(a, id, logit) : logit;
 }
@@ -73,11 +74,17 @@ __device__ inline void penalise(
 // All changes of a lane's logits of a block, of which it has the marks. Where there are only few biases, it gets them
 // here. By a warp.
 __device__ inline void change_logits(const Adjustment& a, int block, Bytes& marks, float (&logits)[PER_LANE]) {
-    if (!a.marks || __any_sync(ALL_LANES, (marks.any() & ALL_NAMED) != 0)) {
+    if (!a.marks)
         visit_biased(a, block, [&](int j, int entry) {
             marks.put(j, NAMED);
             choose(logits, j, __fadd_rn(chosen(logits, j), a.bias_values[entry]));
         });
+    else if (__any_sync(ALL_LANES, (marks.any() & ALL_NAMED) != 0)) {
+#pragma unroll 1
+        for (u32 left = a.biases ? marks.bits(true) : 0; left; left &= left - 1) {
+            const int j = __ffs(static_cast<int>(left)) - 1;
+            choose(logits, j, __fadd_rn(chosen(logits, j), a.biases[id_of(block, j)]));
+        }
         visit_drafts(a, block, [&](int j, int) { marks.put(j, MANY); });
     }
     if (a.output_counts) penalise(a, block, marks, logits);

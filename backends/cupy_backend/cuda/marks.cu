@@ -5,15 +5,21 @@ constexpr int MARKED_BLOCKS = 8;       // of a CTA: more would be one chain of l
 constexpr int MARKING_THREADS = 1280;  // of a multiprocessor, so that many loads are in flight
 constexpr int MARKED_IDS = MARKED_BLOCKS * BLOCK_SIZE;
 
-// Sets a bit for each of a CTA's ids, from `begin` on, that is biased or a draft. By a CTA.
-__device__ inline void find_named(const Adjustment& a, i64 begin, u32* named) {
+// Sets a bit for each of a CTA's ids, from `begin` on, that is a draft or biased, and stores its bias, from where
+// `biases` begin on; null: there are none. By a CTA.
+__device__ inline void find_named(const Adjustment& a, i64 begin, float* biases, u32* named) {
     for (int i = thread_id(); i < MARKED_IDS / 32; i += CTA_THREADS) named[i] = 0;
     __syncthreads();
-    for (int i = thread_id(); i < a.num_bias + a.num_before; i += CTA_THREADS) {
-        const i64 id = i < a.num_bias ? a.bias_ids[i] : integer_at(a.drafts, i - a.num_bias);
+    const auto name = [&](i64 id, float bias) {
         const u64 place = static_cast<u64>(id - begin);
-        if (place < MARKED_IDS) atomicOr(named + place / 32, 1u << place % 32);
-    }
+        if (place >= MARKED_IDS) return;
+        atomicOr(named + place / 32, 1u << place % 32);
+        if (biases) biases[place] = bias;
+    };
+    // No logit changes by -0.
+    for (int i = thread_id(); i < a.num_before; i += CTA_THREADS) name(integer_at(a.drafts, i), -0.0f);
+    __syncthreads();
+    for (int i = thread_id(); i < a.num_bias; i += CTA_THREADS) name(a.bias_ids[i], a.bias_values[i]);
     __syncthreads();
 }
 
@@ -29,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, MARKING_THREADS / CTA_
     Seen seen[each] = {};
 #pragma unroll
     for (int i = 0; i < each; ++i) seen[i].load(a, begin + 8 * (thread_id() + i * CTA_THREADS));
-    find_named(a, begin, named);
+    find_named(a, begin, p.bias_ids ? p.biases + index * num_ids + begin : nullptr, named);
     u64* marks = reinterpret_cast<u64*>(p.marks + index * num_ids + begin);
 #pragma unroll
     for (int i = 0; i < each; ++i) {

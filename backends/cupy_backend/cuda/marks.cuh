@@ -48,12 +48,13 @@ struct Bytes {
     u32 words[PER_LANE / 4];
     __device__ u32 at(int j) const { return words[j / 4] >> (8 * (j % 4)) & 255; }
     __device__ u32 any() const { return words[0] | words[1] | words[2] | words[3]; }
-    // A bit for each that is not 0: those of a word come together at its upper end.
-    __device__ u32 bits() const {
+    // A bit for each that is not 0 or, of those that are `named` ones: those of a word come together at its upper end.
+    __device__ u32 bits(bool only_named = false) const {
         u32 bits = 0;
 #pragma unroll
         for (int i = 0; i < PER_LANE / 4; ++i) {
-            const u32 set = (words[i] | ((words[i] & 0x7f7f7f7fu) + 0x7f7f7f7fu)) >> 7 & 0x01010101u;
+            const u32 others = only_named ? 0 : (words[i] & 0x7f7f7f7fu) + 0x7f7f7f7fu;
+            const u32 set = (words[i] | others) >> 7 & 0x01010101u;
             bits |= (set * 0x10204080u >> 28) << (4 * i);
         }
         return bits;

@@ -124,7 +124,8 @@ struct Params {
     Mass* target_stats;  // [num_reqs, max_spec_len + 1, target blocks]
     Mass* draft_stats;   // [num_reqs, max_spec_len, draft blocks]
     float* residuals;    // [num_reqs, max_spec_len, target blocks], under BLOCK
-    u8* marks;           // [num_reqs, ids of target blocks], with bias or penalties
+    u8* marks;           // [num_reqs, ids of target blocks], with penalties or many biases
+    float* biases;       // the same shape, of named ids, with marks and biases
     double epsilon;
     double delta;
     double rates[MAX_DRAFTS];

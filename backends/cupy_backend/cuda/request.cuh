@@ -153,7 +153,10 @@ __device__ inline bool needs_marks(const Params& p) { return p.output_counts || 
 __device__ inline Adjustment adjustment_of(const Params& p, const Request& request, int row) {
     Adjustment a = changes_of(p, request.index, request.entry, request.slot, row);
     const i64 num_blocks = (p.vocab_size + BLOCK_SIZE - 1) / BLOCK_SIZE;
-    if (needs_marks(p) && a.changes()) a.marks = p.marks + request.index * num_blocks * BLOCK_SIZE;
+    if (!needs_marks(p) || !a.changes()) return a;
+    const i64 first = request.index * num_blocks * BLOCK_SIZE;
+    a.marks = p.marks + first;
+    a.biases = p.bias_ids ? p.biases + first : nullptr;
     return a;
 }
 
