@@ -74,17 +74,18 @@ __device__ inline void penalise(
 // All changes of a lane's logits of a block, of which it has the marks. Where there are only few biases, it gets them
 // here. By a warp.
 __device__ inline void change_logits(const Adjustment& a, int block, Bytes& marks, float (&logits)[PER_LANE]) {
-    if (!a.marks)
-        visit_biased(a, block, [&](int j, int entry) {
-            marks.put(j, NAMED);
-            choose(logits, j, __fadd_rn(chosen(logits, j), a.bias_values[entry]));
-        });
-    else if (__any_sync(ALL_LANES, (marks.any() & ALL_NAMED) != 0)) {
+    if (!a.marks || __any_sync(ALL_LANES, (marks.any() & ALL_NAMED) != 0)) {
+        const auto add = [&](int j, float bias) { choose(logits, j, __fadd_rn(chosen(logits, j), bias)); };
 #pragma unroll 1
         for (u32 left = a.biases ? marks.bits(true) : 0; left; left &= left - 1) {
             const int j = __ffs(static_cast<int>(left)) - 1;
-            choose(logits, j, __fadd_rn(chosen(logits, j), a.biases[id_of(block, j)]));
+            add(j, a.biases[id_of(block, j)]);
         }
+        if (!a.marks)
+            visit_biased(a, block, [&](int j, int entry) {
+                marks.put(j, NAMED);
+                add(j, a.bias_values[entry]);
+            });
         visit_drafts(a, block, [&](int j, int) { marks.put(j, MANY); });
     }
     if (a.output_counts) penalise(a, block, marks, logits);

@@ -18,13 +18,9 @@ __device__ inline float* listed_logits() {
     return reinterpret_cast<float*>(asked_shared_memory() + LIST);
 }
 
-// Lists a lane's logits that have a bit in `wanted`. By a warp.
+// Lists a lane's logits that have a bit in `wanted`: mostly few lanes have any.
 __device__ inline void list_logits(u32 wanted, const float (&logits)[PER_LANE]) {
-    if (!__any_sync(ALL_LANES, wanted != 0)) return;
-    const u32 mine = __popc(wanted), up_to = static_cast<u32>(warp_sum_up_to(mine));
-    u32 place = 0;
-    if (lane_id() == LANES - 1) place = atomicAdd(&list_length(), up_to);
-    place = __shfl_sync(ALL_LANES, place, LANES - 1) + up_to - mine;
+    u32 place = wanted ? atomicAdd(&list_length(), static_cast<u32>(__popc(wanted))) : 0;
 #pragma unroll 1
     for (; wanted && place < MAX_LISTED; wanted &= wanted - 1)
         listed_logits()[place++] = chosen(logits, __ffs(static_cast<int>(wanted)) - 1);

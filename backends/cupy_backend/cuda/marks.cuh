@@ -2,31 +2,21 @@
 #pragma once
 #include "adjust.cuh"
 
-// Calls visit(j, i) in the lane whose j-th logit the i-th of a list of ids names. By a warp. Lanes share out the list
-// in parts, because neighbours in it often name logits of one lane, which can only be visited in turn.
+// Calls visit(j, i) in the lane whose j-th logit the i-th of a list of ids names. By a warp.
 template <typename IdAt, typename Visit>
 __device__ inline void visit_named(
     const Adjustment& a, int count, int block, IdAt id_at, Visit visit) {
     const i64 begin = static_cast<i64>(block) * BLOCK_SIZE, left = a.num_ids - begin;
     const u64 size = static_cast<u64>(left < BLOCK_SIZE ? left : BLOCK_SIZE);
-    const int each = (count + LANES - 1) / LANES;
 #pragma unroll 1
-    for (int k = 0; k < each; ++k) {
-        const int i = lane_id() * each + k;
-        const u64 place = static_cast<u64>(i < count ? id_at(i) - begin : -1);
-        u32 from = __ballot_sync(ALL_LANES, place < size);
-        if (!from) continue;
-        // Lanes whose ids name logits of this one.
-#pragma unroll
-        for (int bit = 1; bit < LANES; bit *= 2) {
-            const u32 set = __ballot_sync(ALL_LANES, place / 8 & bit);
-            from &= lane_id() & bit ? set : ~set;
-        }
+    for (int first = 0; first < count; first += LANES) {
+        const int mine = first + lane_id();
+        const u64 place = static_cast<u64>(mine < count ? id_at(mine) - begin : -1);
 #pragma unroll 1
-        for (; __any_sync(ALL_LANES, from != 0); from &= from - 1) {
-            const int lane = from ? __ffs(static_cast<int>(from)) - 1 : 0;
+        for (u32 from = __ballot_sync(ALL_LANES, place < size); from; from &= from - 1) {
+            const int lane = __ffs(static_cast<int>(from)) - 1;
             const u32 next = __shfl_sync(ALL_LANES, static_cast<u32>(place), lane);
-            if (from) visit(j_of(next), lane * each + k);
+            if (next / 8 % LANES == lane_id()) visit(j_of(next), first + lane);
         }
     }
 }
