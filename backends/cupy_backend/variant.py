@@ -32,7 +32,7 @@ NO_CHANGE, MASKS, ANY_CHANGE = range(3)
 
 COUNT_WORDS = 2 * (22 * 128 + 4) + 4
 """Bins of a row's counts, see cuda/counts.cuh, and what is said of a list, see cuda/lists.cuh."""
-MAX_LISTED = 3072
+MAX_LISTED = 6144
 """The most logits that are listed one by one after the counts; in place of counts more fit."""
 
 

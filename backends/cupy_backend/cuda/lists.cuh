@@ -6,7 +6,7 @@
 
 // Whether bfloat16 rows may hold some logits that differ from the model's.
 constexpr bool LISTS_BESIDE = MOST_CHANGE == ANY_CHANGE && (ONLY_TYPE == BF16 || ONLY_TYPE == MIXED);
-constexpr int MOST_BESIDE = 3072;
+constexpr int MOST_BESIDE = 6144;
 constexpr int MAX_LISTED = LISTS_BESIDE ? MOST_BESIDE : NUM_COUNTS - 8;
 constexpr int LIST = LISTS_BESIDE ? NUM_COUNTS + 4 : 0;  // where a list begins, in words
 constexpr int ROW_WORDS = NUM_COUNTS + 4 + MOST_BESIDE;  // of a row's counters, its list and the length
