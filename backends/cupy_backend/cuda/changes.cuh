@@ -35,8 +35,8 @@ struct Divisor {
     }
 };
 
-// Penalties of a lane's logits of a block. By four, because a short text touches few; what needs more than its mark
-// or a plain division, one by one.
+// Penalties of a lane's logits of a block. By four, because a short text touches few; four of which one needs more
+// than its mark and a plain division, one by one.
 __device__ inline void penalise(
     const Adjustment& a, int block, const Bytes& marks, float (&logits)[PER_LANE]) {
     const Divisor divisor(a.repetition);
@@ -44,24 +44,32 @@ __device__ inline void penalise(
     const bool counts = frequency != 0.0f || presence != 0.0f;
     u32 left = 0;
 #pragma unroll
-    for (int four = 0; four < PER_LANE; four += 4) {
-        if (marks.words[four / 4] == 0) continue;
+    for (int first = 0; first < PER_LANE; first += 4) {
+        const u32 four = marks.words[first / 4] & ~ALL_NAMED;
+        if (four == 0) continue;
+        bool plain = (four & ALL_MANY) == 0;
+        float moved[4];
 #pragma unroll
-        for (int j = four; j < four + 4; ++j) {
-            const float logit = logits[j];
+        for (int j = 0; j < 4; ++j) {
+            const float logit = logits[first + j];
             // Infinity stays, multiplied or divided.
-            const bool seen = marks.at(j) % NAMED, divides = seen && logit > 0.0f && logit < INFINITY;
-            const bool suits = divisor.suits(logit);
-            const bool alone = marks.at(j) & MANY || (divides && !suits);
-            if (alone) left |= 1u << j;
-            const float multiplied = __fmul_rn(logit, divisor.value);
-            float moved = divides ? divisor.divide(logit) : multiplied;
-            if (counts) {
-                const u32 count = marks.at(j) % MANY;
-                moved = __fsub_rn(moved, __fmul_rn(frequency, static_cast<float>(count)));
-                moved = count > 0 ? __fsub_rn(moved, presence) : moved;
+            const bool divides = four >> 8 * j & 255 && logit > 0.0f && logit < INFINITY;
+            plain = plain && (!divides || divisor.suits(logit));
+            moved[j] = divides ? divisor.divide(logit) : __fmul_rn(logit, divisor.value);
+        }
+        if (counts) {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                const u32 count = four >> 8 * j & (MANY - 1);
+                moved[j] = __fsub_rn(moved[j], __fmul_rn(frequency, static_cast<float>(count)));
+                moved[j] = count > 0 ? __fsub_rn(moved[j], presence) : moved[j];
             }
-            logits[j] = seen && !alone ? moved : logit;
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            const bool seen = four >> 8 * j & 255;
+            if (seen && !plain) left |= 1u << (first + j);
+            logits[first + j] = seen && plain ? moved[j] : logits[first + j];
         }
     }
 #pragma unroll 1

@@ -20,10 +20,14 @@ __device__ inline int warp_id() { return thread_id() / LANES; }
 
 // One of a lane's logits; without memory, which an index would need.
 __device__ inline float chosen(const float (&logits)[PER_LANE], int at) {
-    float logit = 0.0f;
+    float left[PER_LANE / 2];
 #pragma unroll
-    for (int j = 0; j < PER_LANE; ++j) logit = j == at ? logits[j] : logit;
-    return logit;
+    for (int j = 0; j < PER_LANE / 2; ++j) left[j] = at & PER_LANE / 2 ? logits[j + PER_LANE / 2] : logits[j];
+#pragma unroll
+    for (int half = PER_LANE / 4; half; half /= 2)
+#pragma unroll
+        for (int j = 0; j < half; ++j) left[j] = at & half ? left[j + half] : left[j];
+    return left[0];
 }
 
 __device__ inline void choose(float (&logits)[PER_LANE], int at, float logit) {

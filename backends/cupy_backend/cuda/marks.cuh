@@ -61,7 +61,7 @@ enum Mark : u32 {
     IN_PROMPT = 64,
     MANY = 32,  // how often it is in the output so far is looked up, else the mark says it
 };
-constexpr u32 ALL_NAMED = 0x80808080u;
+constexpr u32 ALL_NAMED = 0x80808080u, ALL_MANY = 0x20202020u;
 
 // Eight neighbouring ids in the text, on their way.
 struct Seen {

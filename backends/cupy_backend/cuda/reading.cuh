@@ -12,8 +12,9 @@ struct Counting {
     __device__ bool wants(float max) const {
         if (!largest) return false;
         if (reach == INFINITY) return true;
-        const u32 before = lane_id() == 0 ? atomicMax(largest, float_key(max)) : 0;
-        return max >= key_float(__shfl_sync(ALL_LANES, before, 0)) - reach;
+        const u32 key = float_key(max), before = *static_cast<volatile u32*>(largest);
+        if (lane_id() == 0 && key > before) atomicMax(largest, key);
+        return max >= key_float(before) - reach;
     }
 };
 
