@@ -14,7 +14,7 @@ struct Counting {
         if (reach == INFINITY) return true;
         const u32 key = float_key(max), before = *static_cast<volatile u32*>(largest);
         if (lane_id() == 0 && key > before) atomicMax(largest, key);
-        return max >= key_float(before) - reach;
+        return __any_sync(ALL_LANES, max >= key_float(before) - reach);  // lanes may see different ones
     }
 };
 
