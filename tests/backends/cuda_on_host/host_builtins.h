@@ -337,7 +337,7 @@ inline void load_byte_if(bool wanted, const unsigned char* address, unsigned& va
     if (wanted) value = *address;
 }
 inline unsigned* asked_shared_memory() {
-    alignas(16) static thread_local unsigned words[2 * (22 * 128 + 4) + 4 + 3072];
+    alignas(16) static thread_local unsigned words[2 * (22 * 128 + 4) + 4 + 6144];
     return words;
 }
 
