@@ -11,7 +11,6 @@ constexpr int NUM_COUNTS = 2 * SIGN_BINS;
 // Ranks are bins in the order of falling logits; zeros of both signs share one.
 constexpr int NUM_RANKS = NUM_COUNTS - 1;
 constexpr int ZERO_RANK = SIGN_BINS - 1;  // its neighbours are of small magnitudes
-constexpr int RANKS_EACH = (NUM_RANKS + CTA_THREADS - 1) / CTA_THREADS;
 
 // Clears counts and lists. By a CTA, to be followed by a barrier.
 __device__ inline void clear_counts() {

@@ -2,6 +2,8 @@
 #pragma once
 #include "law.cuh"
 
+constexpr float SLACK = 1e-5f;  // more than the relative error of float sums
+
 // The filters of one row.
 struct Filters {
     float temperature;
@@ -13,11 +15,12 @@ struct Filters {
         return temperature > 0.0f && (min_p > 0.0f || top_k > 0 || top_p < 1.0f);
     }
     __device__ bool cuts_before_top_p() const { return top_k > 0 || min_p > 0.0f; }
-    // How far below a row's largest logit they may keep any: all tokens further down together weigh less
-    // than top-p cuts off.
+    // How far below a row's largest logit they may keep any: all tokens further down together weigh half of what
+    // top-p cuts off, if sums are exact enough to tell.
     __device__ float reach(i64 num_ids) const {
+        const float rest = 1.0f - top_p;
         float share = 0.0f;
-        if (!cuts_before_top_p() && top_p < 1.0f) share = 0.5f * (1.0f - top_p) / static_cast<float>(num_ids);
+        if (!cuts_before_top_p() && rest > 4.0f * SLACK) share = 0.5f * rest / static_cast<float>(num_ids);
         share = fmaxf(share, 0.99f * min_p);
         return share > 0.0f ? -temperature * logf(share) : INFINITY;
     }
@@ -37,7 +40,6 @@ __device__ inline float floor_of_min_p(const Filters& filters, float max) {
     return fmaxf(__double2float_ru(max + reach), LEAST_LOGIT);
 }
 
-constexpr float SLACK = 1e-5f;                 // more than the relative error of float sums
 constexpr float FIXED_ONE = 1099511627776.0f;  // 2^40, the largest logit's weight as an integer
 
 constexpr u64 WEIGHT_OF_LARGEST = u64{1} << 40;
@@ -50,6 +52,11 @@ __device__ inline u64 to_fixed(float mass) { return static_cast<u64>(mass * FIXE
 
 __device__ inline float from_fixed(u64 mass) {
     return static_cast<float>(static_cast<double>(mass) / FIXED_ONE);
+}
+
+// A logit below which they keep none.
+__device__ inline float least_kept(const Filters& filters, float max, i64 num_ids) {
+    return fmaxf(floor_of_min_p(filters, max), max - filters.reach(num_ids));
 }
 
 // The least mass that top-p keeps.

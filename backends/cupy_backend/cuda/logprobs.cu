@@ -38,7 +38,7 @@ __device__ inline Law reported_law(
     read_all(row, {0, row.num_blocks()}, {scale, false, {&largest, INFINITY}, stats, nullptr, nullptr}, true);
     __syncthreads();
     if (num_logprobs > 0)
-        floor = bottom_of(find_rank_by_number(found, static_cast<int>(num_logprobs)));
+        floor = bottom_of(find_rank_by_number(found, 0, static_cast<int>(num_logprobs)));
     __syncthreads();
     find_law(finding, row, stats, filters);
     search_alone(finding, row, stats, filters);

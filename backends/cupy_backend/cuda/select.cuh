@@ -89,16 +89,30 @@ __device__ inline void visit_ranks(const Query& query, u32 low, u32 high, Take t
         visit_rank(query, rank, low, high, take);
 }
 
-// What a thread's ranks hold.
-__device__ inline u64 amount_in_ranks(const Query& query, u32 low, u32 high) {
-    const int begin = thread_id() * RANKS_EACH, end = begin + RANKS_EACH;
-    const int highest = rank_of(key_float(high)), lowest = rank_of(key_float(low));
-    u64 amount = 0;
+// The ranks of a range, shared out among the threads of a CTA.
+struct SharedRanks {
+    int first;
+    int last;
+    int each;
+    __device__ explicit SharedRanks(const Query& query)
+        : first(rank_of(query.high)), last(rank_of(query.low)), each((last - first) / CTA_THREADS + 1) {}
+    __device__ int thread_of(int rank) const { return (rank - first) / each; }
+    // What this thread's ranks hold.
+    __device__ u64 amount(const Query& query, u32 low, u32 high) const {
+        const int begin = first + thread_id() * each;
+        u64 amount = 0;
 #pragma unroll 1
-    for (int rank = highest > begin ? highest : begin; rank <= lowest && rank < end; ++rank)
-        visit_rank(query, rank, low, high, [&](u32, u64 here) { amount += here; });
-    return amount;
-}
+        for (int rank = begin; rank <= last && rank < begin + each; ++rank)
+            visit_rank(query, rank, low, high, [&](u32, u64 here) { amount += here; });
+        return amount;
+    }
+    // The keys that a thread's ranks may hold.
+    __device__ Slots slots(int thread, const Slots& within) const {
+        const int begin = first + thread * each, end = begin + each - 1;
+        const u32 low = key_of(bottom_of(end < last ? end : last)), high = key_of(top_of(begin));
+        return Slots::of(low > within.low ? low : within.low, high < within.high ? high : within.high);
+    }
+};
 
 // The same for listed logits.
 template <typename Take>
@@ -110,13 +124,6 @@ __device__ inline void visit_listed(const Query& query, u32 low, u32 high, Take 
         const u32 key = key_of(logit);
         if (key >= low && key <= high) take(key, amount_of(query, logit, 1));
     }
-}
-
-// The keys that a thread's ranks may hold.
-__device__ inline Slots ranks_of(int thread, const Slots& within) {
-    const int first = thread * RANKS_EACH, last = first + RANKS_EACH - 1;
-    const u32 low = key_of(bottom_of(last < NUM_RANKS ? last : NUM_RANKS - 1)), high = key_of(top_of(first));
-    return Slots::of(low > within.low ? low : within.low, high < within.high ? high : within.high);
 }
 
 // Ends a selection if few logits are left; returns whether it did. By a CTA.
@@ -153,6 +160,7 @@ __device__ inline bool select_among_few(
 // By a CTA, after a barrier. First by threads' ranks, if these hold any logit, then by digits.
 __device__ COLD void select(Selection& out, const Query& asked) {
     const Query query = asked;  // a copy, so that it is loaded once
+    const SharedRanks ranks(query);
     u64 before = query.before, limit = query.limit;
     Slots slots = Slots::of(key_of(query.low), key_of(query.high));
     for (bool first = true;; first = false) {
@@ -161,9 +169,9 @@ __device__ COLD void select(Selection& out, const Query& asked) {
         __syncthreads();
         u64 mine = 0;
         const auto add = [&](u32 key, u64 amount) {
-            out.add(by_rank ? rank_of(key_float(key)) / RANKS_EACH : slots.of(key), amount);
+            out.add(by_rank ? ranks.thread_of(rank_of(key_float(key))) : slots.of(key), amount);
         };
-        if (by_rank) mine = amount_in_ranks(query, slots.low, slots.high);
+        if (by_rank) mine = ranks.amount(query, slots.low, slots.high);
         else if (query.counted) visit_ranks(query, slots.low, slots.high, add);
         visit_listed(query, slots.low, slots.high, add);
         __syncthreads();
@@ -178,7 +186,7 @@ __device__ COLD void select(Selection& out, const Query& asked) {
         const int slot = out.slot;
         if (slot < 0) return;
         const bool told = !by_rank && slots.shift == 0;
-        slots = by_rank ? ranks_of(slot, slots) : slots.inside(slot);
+        slots = by_rank ? ranks.slots(slot, slots) : slots.inside(slot);
         if (slot == thread_id()) {
             out.above = above;
             out.found = mine;

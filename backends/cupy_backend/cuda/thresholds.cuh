@@ -28,8 +28,7 @@ struct RankFound {
 
 // The least mass of the logits in a rank; the exact mass where it is known.
 __device__ inline u64 mass_of(const RankQuery& query, int rank) {
-    const u32 here = count_at(rank < NUM_RANKS ? rank : NUM_RANKS - 1);
-    const u32 count = rank <= query.lowest ? here : 0;
+    const u32 count = count_at(rank);
     const bool single = is_inner(rank);
     const float logit = least_of(rank, single);
     const u64 weight = fixed_weight(query.law, logit);
@@ -40,16 +39,19 @@ __device__ inline u64 mass_of(const RankQuery& query, int rank) {
     return count * each + (has_largest ? WEIGHT_OF_LARGEST - each : 0);
 }
 
-// The lowest non-empty rank with less than the wanted amount above it. By a CTA: each thread adds up a few
-// neighbouring ranks, and a warp then searches those of one thread. amount_of(rank) is a rank's amount, and
-// wanted(total) the wanted one, which is returned.
+// The lowest non-empty rank in [highest, lowest] with less than the wanted amount above it. By a CTA: each thread
+// adds up a few neighbouring ranks, and a warp then searches those of one thread. amount_of(rank) is a rank's amount,
+// and wanted(total) the wanted one, which is returned.
 template <typename AmountOf, typename Wanted>
-__device__ inline u64 find_rank(RankFound& out, AmountOf amount_of, Wanted wanted) {
-    const int first = thread_id() * RANKS_EACH;
+__device__ inline u64 find_rank(RankFound& out, int highest, int lowest, AmountOf amount_of, Wanted wanted) {
+    const int each = (lowest - highest) / CTA_THREADS + 1, first = highest + thread_id() * each;
     u64 mine = 0;
-    // Several at a time: otherwise one would wait for the other.
+    // Several at a time and without branches: otherwise one would wait for the other.
 #pragma unroll 4
-    for (int i = 0; i < RANKS_EACH; ++i) mine += amount_of(first + i);
+    for (int rank = first; rank < first + each; ++rank) {
+        const u64 amount = amount_of(rank < lowest ? rank : lowest);
+        mine += rank <= lowest ? amount : 0;
+    }
     const u64 above = cta_sum_before(mine);
     if (thread_id() == 0) out.thread = -1;
     if (thread_id() == CTA_THREADS - 1) out.total = above + mine;
@@ -62,11 +64,11 @@ __device__ inline u64 find_rank(RankFound& out, AmountOf amount_of, Wanted wante
     const u64 before = out.above;
     __syncthreads();
     if (warp_id() > 0 || out.thread < 0) return limit;
-    const int begin = out.thread * RANKS_EACH;
+    const int begin = highest + out.thread * each;
     search_ranks(
-        begin, begin + RANKS_EACH, before, limit,
+        begin, begin + each, before, limit,
         [&](int rank) {
-            const u64 amount = amount_of(rank);
+            const u64 amount = rank <= lowest ? amount_of(rank) : 0;
             return Held{amount > 0, amount};
         },
         [&](int rank, u64 above, u64 amount) {
@@ -81,7 +83,7 @@ __device__ inline u64 find_rank(RankFound& out, AmountOf amount_of, Wanted wante
 __device__ COLD u64 find_rank_by_mass(RankFound& out, const RankQuery& asked) {
     const RankQuery query = asked;  // a copy, so that it is loaded once
     const u64 limit = find_rank(
-        out, [&](int rank) { return mass_of(query, rank); },
+        out, query.highest, query.lowest, [&](int rank) { return mass_of(query, rank); },
         [&](u64 total) {
             return query.share < 1.0f ? share_of(query.share, query.of_total ? total : query.most) : ~0ull;
         });
@@ -89,13 +91,10 @@ __device__ COLD u64 find_rank_by_mass(RankFound& out, const RankQuery& asked) {
     return limit;
 }
 
-// The rank of the number-th largest logit. By a CTA.
-__device__ COLD int find_rank_by_number(RankFound& out, int number) {
+// The rank of the number-th largest logit; none has a rank before `highest`. By a CTA.
+__device__ COLD int find_rank_by_number(RankFound& out, int highest, int number) {
     find_rank(
-        out, [](int rank) {
-            const u32 count = count_at(rank < NUM_RANKS ? rank : NUM_RANKS - 1);
-            return u64{rank < NUM_RANKS ? count : 0};
-        },
+        out, highest, NUM_RANKS - 1, [](int rank) { return u64{count_at(rank)}; },
         [=](u64) { return static_cast<u64>(number); });
     __syncthreads();
     return out.rank;
@@ -146,12 +145,12 @@ __device__ inline bool filter_ranks(
     RankQuery query = {};
     query.law = law;
     query.floor = floor_of_min_p(filters, law.max);
-    query.lowest = rank_of(query.floor);
+    query.lowest = rank_of(least_kept(filters, law.max, row.num_ids));
     query.highest = rank_of(law.max);
     query.share = filters.top_p;
     query.most = row_mass;
     if (filters.top_k > 0) {
-        const int rank = find_rank_by_number(found, filters.top_k);
+        const int rank = find_rank_by_number(found, query.highest, filters.top_k);
         if (rank < query.lowest) query.lowest = rank;
         __syncthreads();
     }
@@ -164,11 +163,11 @@ __device__ inline bool filter_ranks(
 
 // The same for a bfloat16 row in which some logits were changed, all of which are listed.
 __device__ COLD bool filter_listed(
-    Selection& found, const Law& law, const Filters& filters, u64 row_mass, Kept& kept) {
+    Selection& found, int num_ids, const Law& law, const Filters& filters, u64 row_mass, Kept& kept) {
     if (list_length() > MAX_LISTED) return false;
     change_listed_counts(false);
     const bool cuts = filters.cuts_before_top_p(), shares = filters.top_p < 1.0f;
-    Query query = {law, true, true, floor_of_min_p(filters, law.max), law.max, 0, ~0ull, 1.0f};
+    Query query = {law, true, true, least_kept(filters, law.max, num_ids), law.max, 0, ~0ull, 1.0f};
     RankQuery ranks = {};
     ranks.law = law;
     ranks.most = row_mass;
@@ -251,7 +250,7 @@ __device__ COLD void begin_search(
     Search search = {law, row_mass, floor, law.max, floor, law.max, floor, SHARES, 0, 0};
     int first = 0, last = rank_of(floor);
     if (filters.top_k > 0) {
-        const int nth = find_rank_by_number(found, filters.top_k);
+        const int nth = find_rank_by_number(found, rank_of(law.max), filters.top_k);
         if (nth <= last) {
             last = nth;
             search.number = static_cast<int>(found.above);
@@ -321,7 +320,7 @@ __device__ COLD void find_law(Finding& shared, Row row, const Mass* stats, Filte
     const bool fine = !row.is_changed() && (row.type == BF16 || !counts_are_coarse());
     if (cuts && fine) is_known = filter_ranks(found, row, stats, law, filters, row_mass, kept);
     else if (LISTS_BESIDE && cuts && row.type == BF16)
-        is_known = filter_listed(shared.selection, law, filters, row_mass, kept);
+        is_known = filter_listed(shared.selection, row.num_ids, law, filters, row_mass, kept);
     if (!is_known) return begin_search(shared, found, law, filters, row, stats, row_mass);
     if (thread_id() == 0) {
         shared.search.law = law;
