@@ -60,18 +60,32 @@ __device__ inline void look_at(
     reading.tell(block, max, logits);
 }
 
-// How many blocks of a warp are in flight while as many are summed up. Wide logits need more registers: a
-// load without registers would be waited for.
-template <typename T, Change change>
-constexpr int DEPTH = sizeof(T) == 4 || change == ANY_CHANGE ? 1 : 2;
+// How many blocks of a warp are in flight while as many are summed up. Wide logits need more registers, and so do
+// rows that begin between vectors: a load without registers would be waited for.
+template <typename T, Change change, bool between>
+constexpr int DEPTH = sizeof(T) == 4 || change == ANY_CHANGE || between ? 1 : 2;
 
-// The blocks that a warp has in flight, of a row that is read by whole vectors.
-template <typename T, Change change>
+// The next lane's words, and in the last lane others of the first. By a warp.
+__device__ inline u32 from_next(u32 word, u32 other) {
+    return __shfl_sync(ALL_LANES, lane_id() == 0 ? other : word, (lane_id() + 1) % LANES);
+}
+
+__device__ inline uint4 from_next(const uint4& words, const uint4& others) {
+    return {from_next(words.x, others.x), from_next(words.y, others.y), from_next(words.z, others.z),
+            from_next(words.w, others.w)};
+}
+
+// The blocks that a warp has in flight, of a row that is read by whole vectors. `between`: blocks begin between these,
+// and the first lane also loads the vector in which the next block begins.
+template <typename T, Change change, bool between>
 struct Flow {
-    uint4 words[DEPTH<T, change>][2 * VECTORS<T>];
-    Bytes marks[DEPTH<T, change>];
-    u32 allowed[DEPTH<T, change>][2];  // a byte for eight of the lane's logits
-    const char* data;  // the lane's first logit of the first block on its way
+    static constexpr int depth = DEPTH<T, change, between>;
+    uint4 words[depth][2 * VECTORS<T>];
+    uint4 after;
+    Bytes marks[depth];
+    u32 allowed[depth][2];  // a byte for eight of the lane's logits
+    u32 shift;         // bytes from a vector to the block that begins in it
+    const char* data;  // the vector of the lane's first logit of the first block on its way
     const u8* mask;    // the lane's first byte of that block, if the row is masked
     int end;           // of the piece's ids
     int step;          // logits between a warp's blocks
@@ -79,18 +93,20 @@ struct Flow {
     __device__ void open(const Row& row, u8* ids_marks, int first, int warps, int end) {
         const int id = id_of(first, 0);
         data = row.data + static_cast<i64>(id) * sizeof(T);
+        shift = between ? static_cast<u32>(reinterpret_cast<u64>(data) % 16) : 0;
+        data -= shift;
         this->end = end * BLOCK_SIZE < row.num_ids ? end * BLOCK_SIZE : row.num_ids;
         step = warps * BLOCK_SIZE;
         if (change) mask = row.allowed + id / 8;
 #pragma unroll
-        for (int i = 0; i < DEPTH<T, change>; ++i) {
+        for (int i = 0; i < depth; ++i) {
             allowed[i][0] = allowed[i][1] = 255;
             fetch(row, first + i * warps, i, i);
         }
         if (!ids_marks) return;
         wait_for_launch_before();
 #pragma unroll
-        for (int i = 0; i < DEPTH<T, change>; ++i) fetch_marks(ids_marks, first + i * warps, i);
+        for (int i = 0; i < depth; ++i) fetch_marks(ids_marks, first + i * warps, i);
     }
 
     // The address is computed anew, because registers are scarce.
@@ -122,13 +138,26 @@ struct Flow {
             for (int i = 0; i < VECTORS<T>; ++i)
                 load_once_if(begin < here, reinterpret_cast<const uint4*>(from + begin * sizeof(T)) + i,
                              words[slot][half * VECTORS<T> + i]);
+            if (between && half)
+                load_once_if(lane_id() == 0 && left > 0, reinterpret_cast<const uint4*>(from + BLOCK_SIZE * sizeof(T)), after);
             if (change)
                 load_byte_if(masked && begin < here, mask + (ahead * step + begin) / 8, allowed[slot][half]);
         }
     }
 
+    // Makes vectors of the lane's logits from those that they begin between. By a warp.
+    __device__ void realign() {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int first = half * VECTORS<T>, last = first + VECTORS<T> - 1;
+            const uint4 end = from_next(words[0][first], half ? after : words[0][VECTORS<T>]);
+#pragma unroll
+            for (int i = first; i < last; ++i) words[0][i] = shifted(words[0][i], words[0][i + 1], shift);
+            words[0][last] = shifted(words[0][last], end, shift);
+        }
+    }
+
     __device__ void advance() {
-        constexpr int depth = DEPTH<T, change>;
         data += static_cast<i64>(depth) * step * sizeof(T);
         mask += depth * step / 8;
     }
@@ -186,12 +215,12 @@ __device__ inline void look_at_pairs(const Reading& reading, int block, const u3
 
 // Reads every `warps`-th block of the piece from `first` on. Without marks, `named` is the block of a biased id, one
 // per lane. By a warp.
-template <typename T, Change change>
+template <typename T, Change change, bool between>
 __device__ inline void stream(
     const Row& row, int first, int warps, int end, int named, const Reading& reading) {
-    constexpr int depth = DEPTH<T, change>;
     constexpr bool changes = change == ANY_CHANGE;
-    Flow<T, change> flow = {};
+    Flow<T, change, between> flow = {};
+    constexpr int depth = flow.depth;
     u8* const ids_marks = changes ? row.adjustment->marks : nullptr;
     flow.open(row, ids_marks, first, warps, end);
     for (; flow.left_from(first) > 0; flow.advance()) {
@@ -200,6 +229,7 @@ __device__ inline void stream(
             const int block = first + i * warps;
             float logits[PER_LANE];
             u32 pairs[PER_LANE / 2];
+            if (between) flow.realign();
             flow.unpack_to(i, logits);
             flow.pairs_to(i, pairs);
             const u32 allowed = change ? flow.allowed_at(i) : 0;
@@ -230,24 +260,36 @@ __device__ inline void read_block(const Row& row, int block, const Reading& read
     look_at(reading, block, logits, coming.marks, LISTS_BESIDE && row.type == BF16);
 }
 
-// Reads a piece of a row. By a CTA, whose warps take turns.
-__device__ inline void read_piece(const Row& row, const Piece& piece, const Reading& reading) {
-    const int first = piece.begin + warp_id();
-    if (!row.is_whole()) {
-        if (row.is_marked()) wait_for_launch_before();
-#pragma unroll 1
-        for (int block = first; block < piece.end; block += CTA_WARPS) read_block(row, block, reading);
-        return;
-    }
+// Reads every CTA_WARPS-th block from `first` on, whole ones with vectors that lie in the row. By a warp.
+template <bool between>
+__device__ inline void stream_blocks(const Row& row, int first, int end, const Reading& reading) {
     int named = -1;
     if (row.is_changed() && !row.is_marked() && lane_id() < row.adjustment->num_bias)
         named = static_cast<int>(row.adjustment->bias_ids[lane_id()] / BLOCK_SIZE);
     by_type(row.type, [&](auto type) {
         using T = decltype(type);
-        if (row.is_changed()) stream<T, ANY_CHANGE>(row, first, CTA_WARPS, piece.end, named, reading);
-        else if (row.is_masked()) stream<T, MASK>(row, first, CTA_WARPS, piece.end, -1, reading);
-        else stream<T, NO_CHANGE>(row, first, CTA_WARPS, piece.end, -1, reading);
+        if (row.is_changed()) stream<T, ANY_CHANGE, between>(row, first, CTA_WARPS, end, named, reading);
+        else if (row.is_masked()) stream<T, MASK, between>(row, first, CTA_WARPS, end, -1, reading);
+        else stream<T, NO_CHANGE, between>(row, first, CTA_WARPS, end, -1, reading);
     });
+}
+
+// Reads a piece of a row. By a CTA, whose warps take turns.
+__device__ inline void read_piece(const Row& row, const Piece& piece, const Reading& reading) {
+    const int first = piece.begin + warp_id();
+    if (row.is_whole()) return stream_blocks<false>(row, first, piece.end, reading);
+    if (row.is_marked()) wait_for_launch_before();
+    const Piece inner = row.inner_blocks();
+    const int end = inner.end < piece.end ? inner.end : piece.end;
+#pragma unroll 1
+    for (int block = first; block < piece.end; block += CTA_WARPS) {
+        if (block < inner.begin || block >= end) {
+            read_block(row, block, reading);
+        } else {
+            stream_blocks<true>(row, block, end, reading);
+            block += (end - 1 - block) / CTA_WARPS * CTA_WARPS;
+        }
+    }
 }
 
 // Reads all of a piece. By a CTA, also if its threads have nothing to read. Waits for marks where they are first

@@ -28,6 +28,14 @@ __device__ inline auto by_type(int type, Work work) {
     return work(0.0f);
 }
 
+__device__ inline int type_size(int type) { return by_type(type, [](auto type) { return static_cast<int>(sizeof(type)); }); }
+
+// Blocks [begin, end) of a row.
+struct Piece {
+    int begin;
+    int end;
+};
+
 // inverse_map null: id v of [0, num_ids) is element v, if v < num_elements. Otherwise element
 // inverse_map[v], unless that is -1. Ids without an element have logit -inf.
 struct Row {
@@ -61,6 +69,12 @@ struct Row {
         load_byte_if(is_masked() && first < num_ids, allowed + first / 8, low);
         load_byte_if(is_masked() && second < num_ids, allowed + second / 8, high);
         return low | high << 8;
+    }
+    // Blocks that vectors around them, which lie in the row, hold.
+    __device__ Piece inner_blocks() const {
+        const int size = type_size(type), room = (num_elements < num_ids ? num_elements : num_ids) - 16 / size;
+        if (inverse_map || room < 0) return {0, 0};
+        return {reinterpret_cast<u64>(data) % 16 != 0, room / BLOCK_SIZE};
     }
     // Whether 16-byte loads read only logits of the row, before adjustment.
     __device__ bool is_whole() const {

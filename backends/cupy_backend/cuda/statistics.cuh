@@ -4,12 +4,6 @@
 #include "lists.cuh"
 #include "request.cuh"
 
-// Blocks [begin, end) of a row.
-struct Piece {
-    int begin;
-    int end;
-};
-
 __device__ inline float lane_sum(const float (&terms)[PER_LANE]) {
     float sums[4];
 #pragma unroll
