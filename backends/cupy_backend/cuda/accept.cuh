@@ -25,7 +25,7 @@ struct alignas(16) RowFacts {
 };
 
 __device__ inline int num_blocks_of(i64 vocab_size) {
-    return static_cast<int>((vocab_size + BLOCK_SIZE - 1) / BLOCK_SIZE);
+    return static_cast<int>((static_cast<u32>(vocab_size) + BLOCK_SIZE - 1) / BLOCK_SIZE);
 }
 
 // Of a request and a row of it.

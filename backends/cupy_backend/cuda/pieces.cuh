@@ -19,8 +19,8 @@ struct Judgement {
 };
 
 __device__ inline int pieces_of(const Params& p, i64 vocab_size) {
-    return (num_blocks_of(vocab_size) + static_cast<int>(p.piece_blocks) - 1) /
-           static_cast<int>(p.piece_blocks);
+    const u32 size = static_cast<u32>(p.piece_blocks), num_blocks = num_blocks_of(vocab_size);
+    return static_cast<int>((num_blocks + size - 1) / size);
 }
 
 __device__ inline Work find_work(const Params& p, int part) {
@@ -69,8 +69,8 @@ __device__ inline bool judge_work(
 // calls end(request), if visit says so or, where a request has no rows, if this launch `ends_empty` ones.
 template <typename Visit, typename End>
 __device__ inline void visit_work(const Params& p, bool ends_empty, Visit visit, End end) {
-    const int pieces = static_cast<int>(p.num_pieces);
-    const int part = static_cast<int>(blockIdx.x) % pieces, index = static_cast<int>(blockIdx.x) / pieces;
+    const u32 pieces = static_cast<u32>(p.num_pieces);
+    const int part = static_cast<int>(blockIdx.x % pieces), index = static_cast<int>(blockIdx.x / pieces);
     // Loaded before the request, which it would wait for.
     const u32 published = load_relaxed(p.ends + index);
     const Work work = find_work(p, part);
