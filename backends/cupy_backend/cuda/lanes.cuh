@@ -6,13 +6,9 @@ constexpr int CTA_WARPS = KERNEL_WARPS;
 constexpr int CTA_THREADS = CTA_WARPS * LANES;
 constexpr u32 ALL_LANES = 0xffffffffu;
 
-// Whether a CTA that counts has a multiprocessor, and so its registers, to itself: counted rows of bfloat16 are cut
-// into no more pieces than there are multiprocessors.
-constexpr bool HAS_MULTIPROCESSOR = ONLY_TYPE == BF16 && CTA_WARPS == 16;
-
 // Threads of a multiprocessor that read rows. Changes need registers for what is in flight: at 64 requests with
 // penalties this saves 15 %.
-constexpr int READING_THREADS = MOST_CHANGE == ANY_CHANGE ? 768 : HAS_MULTIPROCESSOR ? 512 : 1024;
+constexpr int READING_THREADS = MOST_CHANGE == ANY_CHANGE ? 768 : 1024;
 
 __device__ inline int thread_id() { return static_cast<int>(threadIdx.x); }
 __device__ inline int lane_id() { return thread_id() % LANES; }

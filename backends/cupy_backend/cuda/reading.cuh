@@ -274,19 +274,22 @@ __device__ inline void stream_blocks(const Row& row, int first, int end, const R
     });
 }
 
+// Whether blocks that begin between vectors are streamed, too; with wide logits or changes registers are too few.
+constexpr bool STREAMS_BETWEEN = ALL_NARROW && MOST_CHANGE != ANY_CHANGE;
+
 // Reads a piece of a row. By a CTA, whose warps take turns.
 __device__ inline void read_piece(const Row& row, const Piece& piece, const Reading& reading) {
     const int first = piece.begin + warp_id();
     if (row.is_whole()) return stream_blocks<false>(row, first, piece.end, reading);
     if (row.is_marked()) wait_for_launch_before();
-    const Piece inner = row.inner_blocks();
+    const Piece inner = STREAMS_BETWEEN ? row.inner_blocks() : Piece{0, 0};
     const int end = inner.end < piece.end ? inner.end : piece.end;
 #pragma unroll 1
     for (int block = first; block < piece.end; block += CTA_WARPS) {
         if (block < inner.begin || block >= end) {
             read_block(row, block, reading);
         } else {
-            stream_blocks<true>(row, block, end, reading);
+            if constexpr (STREAMS_BETWEEN) stream_blocks<true>(row, block, end, reading);
             block += (end - 1 - block) / CTA_WARPS * CTA_WARPS;
         }
     }

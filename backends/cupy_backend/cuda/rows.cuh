@@ -28,8 +28,6 @@ __device__ inline auto by_type(int type, Work work) {
     return work(0.0f);
 }
 
-__device__ inline int type_size(int type) { return by_type(type, [](auto type) { return static_cast<int>(sizeof(type)); }); }
-
 // Blocks [begin, end) of a row.
 struct Piece {
     int begin;
@@ -70,9 +68,9 @@ struct Row {
         load_byte_if(is_masked() && second < num_ids, allowed + second / 8, high);
         return low | high << 8;
     }
-    // Blocks that vectors around them, which lie in the row, hold.
+    // Blocks of 16-bit logits that are in vectors which all lie in the row.
     __device__ Piece inner_blocks() const {
-        const int size = type_size(type), room = (num_elements < num_ids ? num_elements : num_ids) - 16 / size;
+        const int room = (num_elements < num_ids ? num_elements : num_ids) - 8;
         if (inverse_map || room < 0) return {0, 0};
         return {reinterpret_cast<u64>(data) % 16 != 0, room / BLOCK_SIZE};
     }

@@ -33,8 +33,8 @@ __device__ inline bool completes_row(
 }
 
 // Code that has not run comes from memory. While others read rows, a CTA finds the law of a row of one logit, as
-// the model gave it and as if changed, so that the others find the code in the cache: at 16 requests with top-k
-// this saves 5 %.
+// the model gave it and as if changed, so that the others find the code in the cache: one request with top-k
+// and top-p takes 7 % less.
 __device__ inline void rehearse(TellingLaw& shared, const Params& p) {
     Adjustment bias = {};
     bias.num_bias = 1;
