@@ -12,7 +12,7 @@ __device__ inline void find_named(const Adjustment& a, i64 begin, float* biases,
     __syncthreads();
     const auto name = [&](i64 id, float bias) {
         const u64 place = static_cast<u64>(id - begin);
-        if (place >= MARKED_IDS) return;
+        if (place >= MARKED_IDS || id >= a.num_ids) return;
         atomicOr(named + place / 32, 1u << place % 32);
         if (biases) biases[place] = bias;
     };
