@@ -26,7 +26,7 @@ from acceptor.backends.triton_backend import TritonSampler, groups, launch, plan
 from acceptor.backends.triton_backend.arguments import Call, stage_kernel
 from acceptor.backends.triton_backend.launch import Launch, decision_launches, statistics_launches
 from acceptor.backends.triton_backend.queue import MOST_ROUNDS
-from acceptor.backends.triton_backend.thresholds.touched import MOST_TOUCHED
+from acceptor.backends.triton_backend.thresholds.touched import MOST_NEAR, MOST_TOUCHED
 from acceptor.backends.triton_backend.workspace import Layout
 from acceptor.core import (
     POLICIES,
@@ -103,7 +103,8 @@ def check_touched() -> Iterator[str]:
     """What is kept where few logits are not bfloat16's, and where they are one too many to list."""
     noise = torch.Generator().manual_seed(8)
     row = torch.randn(2600, generator=noise).bfloat16()
-    for least in (8.5, -4.0):
+    MOST_TOUCHED.value = 2048
+    for least, MOST_NEAR.value in product((8.5, -4.0), (1024, 64)):
         tokens, more = torch.randperm(2600, generator=noise)[:100], torch.rand(100, generator=noise)
         bias = zip(tokens.tolist(), (least + 8 + more / 64).tolist(), strict=True)
         flat = torch.where(row > 1, -7.5, -8.0).bfloat16()

@@ -8,7 +8,7 @@ import triton.language as tl
 from ..assembly import INTERPRETED
 from ..units import NO_KEY, from_key, mass_of
 from .bins import BELOW, BINS, SIGN, bin_shift, numbers_of
-from .touched import odd_masses_of, odd_numbers_of, odd_reaching
+from .touched import MOST_NEAR, odd_masses_of, odd_numbers_of, odd_reaching
 
 EACH = tl.constexpr(32)
 """How many neighbouring bins form a group; groups are searched first, then bins of one group."""
@@ -183,6 +183,7 @@ def find_bin(call, row, span, groups, above, needed, WHAT: tl.constexpr):
     in_odd = tl.where(odd_are_above, in_upper, in_lower)
     is_all = weight + own < needed
     known = known & (heaviest < needed) & (in_upper | in_lower)
+    known = known & ((in_odd == 0) | (odd_number <= MOST_NEAR))
     # Rounding cannot leave a single key open.
     known = known | ((span.by_halves == 0) & (span.low == span.high))
     begin = tl.where(in_odd, tl.where(odd_are_above, even + 1, first), even)

@@ -11,11 +11,14 @@ from ..adjust import extra_tokens, value_at
 from ..assembly import store_here
 from ..logits import BLOCK, NEVER, is_allowed, masked, raw_logits, seen_bytes_of, target_logits
 from ..rows import open_row
-from ..units import LOWEST_KEY, as_key, from_key, highest_reaching, mass_of
+from ..units import as_key, highest_reaching, mass_of
 from .bins import BINS, half_bins, numbers_of
 
-MOST_TOUCHED = tl.constexpr(2048)
+MOST_TOUCHED = tl.constexpr(8192)
 """The length of a request's list."""
+
+MOST_NEAR = tl.constexpr(1024)
+"""The most listed logits that a program looks at together: its threads have few registers."""
 
 WORDS = tl.constexpr(1024)
 """How many words of bits are searched at once for touched tokens."""
@@ -23,9 +26,9 @@ WORDS = tl.constexpr(1024)
 EACH = tl.constexpr(128)
 """How many touched tokens are looked up at once."""
 
-ODD_WORDS = tl.constexpr((BINS.value * 3 + MOST_TOUCHED.value) // 2)
-"""The 8-byte words about a row's odd logits: their additional masses, their numbers, and all listed
-logits."""
+ODD_WORDS = tl.constexpr((BINS.value * 3 + MOST_TOUCHED.value + MOST_NEAR.value) // 2)
+"""The 8-byte words about a row's odd logits: their additional masses, their numbers, all listed
+logits, and those of one bin."""
 
 
 @triton.jit
@@ -147,15 +150,32 @@ def count_touched(call, row, low, moves, row_max, inverse, part, num_parts):
 def odd_reaching(call, row, span, first, last, needed, BY_NUMBER: tl.constexpr):
     """The largest key of an odd logit from which on those up to another key are enough.
 
-    Also the mass of the odd logits below it, from the first key on.
+    Also the mass of the odd logits below it, from the first key on. They are at most MOST_NEAR.
     """
-    place = tl.arange(0, MOST_TOUCHED)
-    values = _values_of(call, row) + place
-    inside = place < num_touched(call, row)
-    keys = as_key(tl.load(values, mask=inside, other=NEVER, cache_modifier=".cg"), 0)
-    inside = (keys >= first) & (keys <= last)
-    keys = tl.where(inside, keys, LOWEST_KEY)
-    masses = mass_of(from_key(keys, 0), span.row_max, span.inverse)
-    weights = inside.to(tl.int64) if BY_NUMBER else tl.where(inside, masses, 0)
+    number = num_touched(call, row)
+    listed = _values_of(call, row)
+    if number > MOST_NEAR:
+        near = listed + MOST_TOUCHED
+        found = number * 0
+        for begin in range(0, number, MOST_NEAR):
+            values, _keys, inside = _values_between(listed + begin, number - begin, first, last)
+            rank = found + tl.cumsum(inside.to(tl.int32), 0)
+            store_here(near + rank - 1, values, inside)
+            found = tl.max(rank, 0)
+        tl.debug_barrier()
+        listed = near
+        number = found
+    values, keys, inside = _values_between(listed, number, first, last)
+    masses = tl.where(inside, mass_of(values, span.row_max, span.inverse), 0)
+    weights = inside.to(tl.int64) if BY_NUMBER else masses
     key = highest_reaching(keys, weights, needed.to(tl.float64))
-    return key, tl.sum(tl.where(inside & (keys < key), masses, 0), 0)
+    return key, tl.sum(tl.where(keys < key, masses, 0), 0)
+
+
+@triton.jit
+def _values_between(listed, number, first, last):
+    """The first values of a list, their keys, and which are between two keys: [MOST_NEAR]."""
+    place = tl.arange(0, MOST_NEAR)
+    values = tl.load(listed + place, mask=place < number, other=NEVER, cache_modifier=".cg")
+    keys = as_key(values, 0)
+    return values, keys, (keys >= first) & (keys <= last)
