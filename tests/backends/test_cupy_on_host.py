@@ -125,11 +125,13 @@ def test_a_block_may_hold_hundreds_of_biases(features: Any, dtype: str, temperat
         assert_right((batch, params, policy), room=1)
 
 
-def test_a_bias_may_have_any_place_in_its_row() -> None:
-    token_ids = torch.full((1, 2**21 + 8), -1).index_fill(1, torch.tensor(2**21), 7)
+def test_a_bias_may_have_any_place_in_its_row_and_any_id() -> None:
+    token_ids = torch.full((2, 2**21 + 8), -1).index_fill(1, torch.tensor(2**21), 7)
+    # No token, but where the next request's seventh would be, as rows end with their blocks.
+    token_ids[0] = token_ids[0].where(token_ids[0] < 0, 2 * 512 + 7)
     bias = BiasTensors(token_ids=token_ids, values=torch.where(token_ids == 7, 40.0, 0.0))
-    batch = dense(torch.zeros(1, 2, 600), [[7]])
-    assert_right((batch, evolve(stacked(1), bias=bias), Probabilistic()))
+    batch = dense(torch.zeros(2, 2, 600), [[7], [7]])
+    assert_right((batch, evolve(stacked(2), bias=bias), Probabilistic()), schedule=1)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

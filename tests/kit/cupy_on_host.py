@@ -19,8 +19,6 @@ from acceptor.core import Policy, SamplingTensors
 
 from .cuda_on_host import library_of
 
-_MARGIN = 64
-
 
 @frozen(eq=False)
 class HostSampler(BothVerbs):
@@ -52,11 +50,10 @@ class HostSampler(BothVerbs):
         if job.extent.num_reqs == 0:
             return out
         size = job.extent.num_bytes
-        own = torch.full((size + _MARGIN,), 0xAB, dtype=torch.uint8)
+        own = torch.full((size + 64,), 0xAB, dtype=torch.uint8)
         own[: size // 2] = 0
         inside = own[:size] if workspace is None else workspace
-        areas = job.extent.areas(inside.data_ptr(), inside.numel())
-        for name, address in areas.items():
+        for name, address in job.extent.areas(inside.data_ptr(), inside.numel()).items():
             words[PLACES[name]] = address
         # Kernels that get each tensor's dtype at launch.
         variant = evolve(job.variant, logits=MIXED)
@@ -72,10 +69,9 @@ class HostSampler(BothVerbs):
 
 
 def _unwritten(out: Output) -> Output:
-    tensors = [out.token_ids, out.status, getattr(out, "num_accepted", None)]
-    tensors += [getattr(out, "total_variation", None)]
-    if out.logprobs is not None:
-        tensors += [out.logprobs.emitted, out.logprobs.top, out.logprobs.top_token_ids]
+    names = ("token_ids", "status", "num_accepted", "total_variation")
+    tensors = [getattr(out, name, None) for name in names]
+    tensors += [getattr(out.logprobs, name, None) for name in ("emitted", "top", "top_token_ids")]
     for tensor in tensors:
         if tensor is not None:
             tensor.fill_(torch.nan if tensor.is_floating_point() else -77)
