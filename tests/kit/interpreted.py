@@ -2,16 +2,16 @@
 
 It is a process of its own, because the interpreter, or an absent GPU, must be chosen before Triton
 is imported. The interpreter patches Triton's language anew for every helper that a kernel calls,
-which takes three quarters of the time; here it does so once.
+and makes types and constants anew for every operation, which takes most of the time; here it does
+so once.
 """
 
 import os
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 _WITHOUT_GPU = """
@@ -55,27 +55,41 @@ def run_python(*arguments: str, **environment: str) -> str:
     return finished.stdout
 
 
-def _once(patch: Callable[[Any], object]) -> Callable[[Any], Any]:
-    import triton.language as tl  # noqa: PLC0415
+def _once(do: Callable[..., Any], key: Callable[..., Hashable]) -> Callable[..., Any]:
+    done: dict[Hashable, Any] = {}
 
-    patched: set[tuple[bool, bool]] = set()
+    def do_once(*arguments: Any, **named: Any) -> Any:
+        asked = key(*arguments, **named)
+        if asked not in done:
+            done[asked] = do(*arguments, **named)
+        return done[asked]
 
-    def patch_once(fn: Any) -> Any:
-        visible = [value for value in fn.__globals__.values() if value is tl or value is tl.core]
-        languages = tl in visible, tl.core in visible
-        if languages not in patched:
-            patched.add(languages)
-            patch(fn)
-        # Nothing is restored: the process ends with its kernels.
-        return SimpleNamespace(restore=lambda: None)
-
-    return patch_once
+    return do_once
 
 
 def main() -> None:
+    from triton import language  # noqa: PLC0415
+    from triton.language import core  # noqa: PLC0415
+    from triton.language.semantic import TritonSemantic  # noqa: PLC0415
     from triton.runtime import interpreter  # noqa: PLC0415
 
-    interpreter._patch_lang = _once(interpreter._patch_lang)
+    def languages(fn: Any) -> tuple[bool, bool]:
+        names = {id(value) for value in fn.__globals__.values()}
+        return id(language) in names, id(core) in names
+
+    # Nothing is restored: the process ends with its kernels.
+    interpreter._LangPatchScope.restore = lambda _scope: None
+    for owner, name, key in (
+        (interpreter, "_patch_lang", languages),
+        (interpreter, "_get_np_dtype", lambda tt_dtype: tt_dtype.name),
+        (core.block_type, "with_element_ty", lambda block, scalar: (block.name, scalar.name)),
+        (TritonSemantic, "scalar_constant", lambda _, value, dtype: (repr(value), dtype.name)),
+    ):
+        setattr(owner, name, _once(getattr(owner, name), key))
+    # Checks of overflow, which assert nothing outside a debugger.
+    interpreter.interpreter_builder.options = interpreter.InterpreterOptions(
+        sanitize_overflow=False
+    )
     sys.argv = sys.argv[1:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
