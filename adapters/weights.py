@@ -176,8 +176,9 @@ class WeightReader:
         weight = self._matrix({f"{name}.weight": size for name, size in rows.items()}, columns)
         if not bias:
             return Linear(weight)
+        stacked = torch.empty(sum(rows.values()), dtype=self.dtype, device=self.device)
         return Linear(
-            weight, torch.cat([self.tensor(f"{name}.bias", size) for name, size in rows.items()])
+            weight, self._fill(stacked, {f"{name}.bias": size for name, size in rows.items()})
         )
 
     def norm(self, name: str, size: int | None = None) -> RMSNorm:
@@ -198,9 +199,12 @@ class WeightReader:
 
     def _matrix(self, rows: Mapping[str, int], columns: int) -> Tensor:
         """Matrices with this many rows each, stacked: [out, in]."""
-        stacked = self._empty(sum(rows.values()), columns)
+        return self._fill(self._empty(sum(rows.values()), columns), rows, columns)
+
+    def _fill(self, stacked: Tensor, rows: Mapping[str, int], *columns: int) -> Tensor:
+        # `torch.cat` on meta would import torch's compiler, which takes seconds.
         for place, (name, size) in zip(stacked.split([*rows.values()]), rows.items(), strict=True):
-            place.copy_(self._stored(name, (size, columns)))
+            place.copy_(self._stored(name, (size, *columns)))
         return stacked
 
     def _empty(self, rows: int, columns: int) -> Tensor:

@@ -28,9 +28,7 @@ from kit.few_tokens import GPU, MAX_LEN, model_of
 tiling.NARROW, tiling.LEAST_DEPTH = evolve(tiling.NARROW, rows=16), 16
 tiling.SHORT, tiling.ADDED = evolve(tiling.SHORT, rows=16), evolve(tiling.ADDED, rows=16)
 gpu = evolve(GPU, prefetches=True, overlaps=int(sys.argv[1]) >= 90)
-
 compiled = set()
-
 class CompileOnly:
     def __init__(self, kernel): self.kernel = kernel
     def __getitem__(self, grid):
@@ -39,10 +37,9 @@ class CompileOnly:
             compiled.add((self.kernel.__name__, options.get("TURNS"), options.get("SPLITS", 1) > 1))
         return compile
 
-tiling.matrix_kernel = CompileOnly(tiling.matrix_kernel)
-tiling.block_kernel = CompileOnly(tiling.block_kernel)
-attend.attention_kernel = CompileOnly(attend.attention_kernel)
-forward.embed_kernel = CompileOnly(forward.embed_kernel)
+places = {"matrix": tiling, "block": tiling, "attention": attend, "embed": forward}
+for name, place in places.items():
+    setattr(place, f"{name}_kernel", CompileOnly(getattr(place, f"{name}_kernel")))
 cases = (("biased", 20, 1), ("normalised heads", None, 3), ("plain", None, 12), ("plain", None, 50))
 for architecture, window, num_tokens in cases:
     model = model_of(architecture, window, torch.bfloat16)

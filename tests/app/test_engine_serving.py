@@ -104,11 +104,11 @@ def test_hundreds_of_requests_end_once_each_and_leave_nothing(
     monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 8)
     decoder = evolve(pair.decoder(Strict(), 4), new_runner=GRAPHS)
     soak = Soak(decoder, num_slots=8, num_different=30, seed=1)
-    soak.serve(60)
+    soak.serve(60, num_looks=1)
     tracemalloc.start()
     memory = []
     for _ in range(2):
-        soak.serve(80)
+        soak.serve(80, num_looks=1)
         gc.collect()
         memory.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
@@ -121,7 +121,7 @@ def test_the_bundled_pair_serves_consumers_of_every_kind(caplog: pytest.LogCaptu
     wired = bundled_pair()
     grammars = few_grammars(wired) if find_spec("xgrammar") else []
     soak = Soak(wired.decoder, num_slots=32, num_different=40, grammars=grammars)
-    soak.serve(100)
+    soak.serve(100, num_looks=1)
     assert soak.texts["broken"] > 3
     assert_whole(soak, 100)
 

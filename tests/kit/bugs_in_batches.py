@@ -62,7 +62,7 @@ def _leave_unwritten(_: VerifyBatch, output: VerifyOutput) -> VerifyOutput:
     return evolve(output, token_ids=token_ids)
 
 
-@Bug.spoils("one NaN stops everybody")
+@Bug.spoils("one NaN stops everybody", features=("bad target rows",))
 def _all_stop(batch: VerifyBatch, output: VerifyOutput) -> VerifyOutput:
     if batch.target_logits.isnan().any():
         return evolve(output, status=output.status | 1)

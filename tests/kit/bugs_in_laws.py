@@ -124,7 +124,7 @@ def _bonus_without_filters(
     statistics,
     "_drafted_before",
     "penalties forget the draft",
-    features=("penalties",),
+    features=("penalties", "extremes"),
     check="probabilistic, penalties",
 )
 def _forget_drafts(_: Tensor, in_output: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ def _top_p(scaled: Tensor, top_p: Tensor, *, one_less: bool) -> Tensor:
 
 
 EARLY_TOP_P = Bug.instead_of(
-    thresholds, "_cut_top_p", "top-p stops a token early", features=("top-p",)
+    thresholds, "_cut_top_p", "top-p stops early", features=("top-p",), least_vocab_size=100
 )(partial(_top_p, one_less=True))
 LATE_TOP_P = Bug.instead_of(
     thresholds, "_cut_top_p", "top-p goes on where its mass is reached", shown_by="reached exactly"
