@@ -28,7 +28,9 @@ from kit.few_tokens import GPU, MAX_LEN, model_of
 tiling.NARROW, tiling.LEAST_DEPTH = evolve(tiling.NARROW, rows=16), 16
 tiling.SHORT, tiling.ADDED = evolve(tiling.SHORT, rows=16), evolve(tiling.ADDED, rows=16)
 gpu = evolve(GPU, prefetches=True, overlaps=int(sys.argv[1]) >= 90)
+
 compiled = set()
+
 class CompileOnly:
     def __init__(self, kernel): self.kernel = kernel
     def __getitem__(self, grid):

@@ -127,7 +127,7 @@ def run(case: Case, *backends: Sampler) -> tuple[Findings, ...]:
 
 
 def test_the_reference_agrees_with_itself() -> None:
-    for case in Generator(largest_vocabulary=60).cases(12, 6):
+    for case in Generator(largest_vocabulary=60).cases(24, 6):
         first, second, compared = run(case, REFERENCE, REFERENCE)
         assert first == second == compared
         assert compared.differences == ()

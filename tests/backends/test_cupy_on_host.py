@@ -13,22 +13,13 @@ from acceptor.backends import load_sampler
 from acceptor.backends.conformance import Case, Generator, judge_verify, run_case
 from acceptor.backends.conformance.case import CROWDS
 from acceptor.backends.conformance.inputs import make_inputs
-from acceptor.core import (
-    POLICIES,
-    LogprobsMode,
-    Policy,
-    Probabilistic,
-    RelaxedTopN,
-    SampleBatch,
-    SamplingParams,
-    SamplingTensors,
-    Status,
-    TokenCounts,
-    Typical,
-    VerifyBatch,
-    pack_allowed,
-)
-from acceptor.core.sampling_tensors import BiasTensors
+from acceptor.core import POLICIES, LogprobsMode, Policy, Probabilistic, RelaxedTopN, Typical
+from acceptor.core.allowed_tokens import pack_allowed
+from acceptor.core.batch import SampleBatch, VerifyBatch
+from acceptor.core.output import Status
+from acceptor.core.sampling_params import SamplingParams
+from acceptor.core.sampling_tensors import BiasTensors, SamplingTensors
+from acceptor.core.token_counts import TokenCounts
 from kit.batches import dense, stacked
 from kit.cuda_on_host import GXX
 from kit.cupy_on_host import HostSampler

@@ -28,21 +28,12 @@ from acceptor.backends.triton_backend.launch import Launch, decision_launches, s
 from acceptor.backends.triton_backend.queue import MOST_ROUNDS
 from acceptor.backends.triton_backend.thresholds.touched import MOST_NEAR, MOST_TOUCHED
 from acceptor.backends.triton_backend.workspace import Layout
-from acceptor.core import (
-    POLICIES,
-    Block,
-    Fly,
-    Policy,
-    RelaxedTopN,
-    SampleBatch,
-    SamplingParams,
-    SamplingTensors,
-    Synthetic,
-    TokenCounts,
-    Typical,
-    VerifyBatch,
-    VerifyOutput,
-)
+from acceptor.core import POLICIES, Block, Fly, Policy, RelaxedTopN, Synthetic, Typical
+from acceptor.core.batch import SampleBatch, VerifyBatch
+from acceptor.core.output import VerifyOutput
+from acceptor.core.sampling_params import SamplingParams
+from acceptor.core.sampling_tensors import SamplingTensors
+from acceptor.core.token_counts import TokenCounts
 
 ASKED = {"synthetic": Synthetic((0.9, 0.4)), "relaxed": RelaxedTopN(3, 0.9), "fly": Fly(0.1, 1)}
 NUM_REQS, NUM_DRAFTS, VOCAB_SIZE, GUARD = 4, 2, 1304, 64
