@@ -45,7 +45,7 @@ mapped = dict(draft_logits=torch.zeros(2, 3, 50, dtype=torch.float16), slot_ids=
 
 verify(Probabilistic(), batch(torch.bfloat16, **drafts), sampled, sampled)
 verify(Block(), batch(torch.float32, 999, **mapped), full, greedy)
-verify(Strict(), batch(torch.float16), sampled, greedy)
+verify(Strict(), batch(torch.float16), dict(sampled, top_k=5), greedy)
 verify(Synthetic((0.9, 0.5)), batch(torch.float32), sampled, greedy)
 for lossy in Typical(), RelaxedTopN(), Fly():
     verify(lossy, batch(torch.bfloat16, **drafts), sampled, greedy)
